@@ -1,6 +1,5 @@
 #include "base/threads.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -18,16 +17,20 @@ constexpr int steps_lower = 10;  // a tenth of what another thread on the same p
 constexpr int lowest = 19;
 std::atomic<int> works = 0;
 
+void take_all_processors() {
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &all);
+    sched_setaffinity(0, sizeof(all), &all);
+}
+
 /// Lowers this thread's priority and frees it from the rank's processors, as far as the system
 /// allows. Linux takes the id of a thread for that of a process here.
 void step_back() {
     const auto thread = static_cast<id_t>(gettid());
     setpriority(PRIO_PROCESS, thread,
                 std::min(getpriority(PRIO_PROCESS, thread) + steps_lower, lowest));
-    cpu_set_t all;
-    CPU_ZERO(&all);
-    for (int i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &all);
-    sched_setaffinity(0, sizeof(all), &all);
+    take_all_processors();
 }
 
 }  // namespace
@@ -76,6 +79,15 @@ BackgroundWork::BackgroundWork() {
 
 BackgroundWork::~BackgroundWork() {
     --works;
+}
+
+AllProcessors::AllProcessors() {
+    CPU_ZERO(&former_);
+    if (sched_getaffinity(0, sizeof(former_), &former_) == 0) take_all_processors();
+}
+
+AllProcessors::~AllProcessors() {
+    if (CPU_COUNT(&former_) > 0) sched_setaffinity(0, sizeof(former_), &former_);
 }
 
 bool has_background_work() {

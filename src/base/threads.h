@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sched.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -28,6 +30,19 @@ class BackgroundWork {
     ~BackgroundWork();
     BackgroundWork(const BackgroundWork&) = delete;
     BackgroundWork& operator=(const BackgroundWork&) = delete;
+};
+
+/// While it lives, the current thread, and processes that it starts, may run on all processors that
+/// the system gives this process, not just on the rank's own.
+class AllProcessors {
+  public:
+    AllProcessors();
+    ~AllProcessors();
+    AllProcessors(const AllProcessors&) = delete;
+    AllProcessors& operator=(const AllProcessors&) = delete;
+
+  private:
+    cpu_set_t former_;
 };
 
 /// True while a BackgroundWork lives in this process.

@@ -245,6 +245,8 @@ struct DatasetJob {
     std::vector<DataFile> eval_files{};  ///< empty = only `eval_path`
     /// No key: an adapter with rewards writes what comes into the folder.
     bool made_in_job = false;
+    /// No key: adapters take prompts from it, and nobody trains on it. Its samples need no targets.
+    bool only_prompts = false;
 
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
     /// `path` is a folder, written with / at its end: rollouts come into it while the job runs.

@@ -1,6 +1,7 @@
 #include "config/rewards_reader.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "base/text.h"
 #include "config/adapter_keys.h"
@@ -17,6 +18,26 @@ void read_prompts(SectionReader& section, RewardsJob& job) {
 
 void write_prompts(KeyWriter& out, const RewardsJob& job) {
     if (job.prompts) out.put("prompts", out.job().dataset(*job.prompts).name);
+}
+
+/// Files that two write would be mixed.
+void check_own_folders(const Job& job, const Place& place, ProblemLog& log) {
+    const auto folder_of = [](const DatasetJob& dataset) {
+        std::error_code unknown;
+        return std::filesystem::weakly_canonical(dataset.path, unknown);
+    };
+    for (const DatasetJob& made : job.datasets) {
+        if (!made.made_in_job) continue;
+        for (const DatasetJob& other : job.datasets) {
+            const bool first = other.made_in_job && &other < &made;
+            if (&other == &made || !other.grows() || first) continue;
+            if (folder_of(other) != folder_of(made)) continue;
+            log.add(place,
+                    cat("datasets: ", made.name, " and ", other.name, " are one folder, ",
+                        made.path, ", into which an adapter with rewards writes"),
+                    "give each dataset a folder of its own");
+        }
+    }
 }
 
 }  // namespace
@@ -105,6 +126,16 @@ void own_rollouts(Job& job, const Place& place, ProblemLog& log) {
                     "give a dataset with a file");
         }
         job.datasets[index(adapter.dataset)].made_in_job = true;
+    }
+    check_own_folders(job, place, log);
+    for (std::size_t i = 0; i < job.datasets.size(); ++i) {
+        const auto id = static_cast<DatasetId>(i);
+        const auto& all = job.adapters;
+        job.datasets[i].only_prompts =
+            std::any_of(all.begin(), all.end(),
+                        [id](const AdapterJob& a) { return a.rewards.prompts == id; }) &&
+            std::none_of(all.begin(), all.end(),
+                         [id](const AdapterJob& a) { return a.dataset == id; });
     }
 }
 

@@ -239,7 +239,7 @@ class Survey {
 
 void check_outcome(const std::vector<std::string>& paths,
                    const std::vector<std::int64_t>& file_ends, const Survey& survey,
-                   CappedProblems& problems) {
+                   bool only_prompts, CappedProblems& problems) {
     std::int64_t first = 0;
     for (std::size_t f = 0; f < paths.size(); ++f) {
         const auto kept = std::lower_bound(survey.kept.begin(), survey.kept.end(), first);
@@ -250,7 +250,7 @@ void check_outcome(const std::vector<std::string>& paths,
         }
         first = file_ends[f];
     }
-    if (!survey.kept.empty() &&
+    if (!only_prompts && !survey.kept.empty() &&
         survey.report().without_target == static_cast<std::int64_t>(survey.kept.size())) {
         problems.add(join(paths, ", "), "no sample has a target: there is nothing to train on",
                      "labels must not be -100 everywhere; is max_seq_len long enough?");
@@ -307,7 +307,7 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetJob& job,
         file_ = join_token_files(std::move(files));
         group_units_ = file_->is_labelled() ? job.kl_batch_size : file_->group_samples();
         if (file_->group_samples() > 1) survey.drop_parted_groups(group_units_);
-        check_outcome(paths, file_ends_, survey, survey.problems());
+        check_outcome(paths, file_ends_, survey, job.only_prompts, survey.problems());
         if (file_->is_labelled()) survey.drop_ungrouped(paths, file_ends_, group_units_);
     }
     survey.problems().throw_if_any();

@@ -106,8 +106,11 @@ std::string RolloutFolder::look() {
     over_ = !error && next.empty() && ended;
     if (error) return "";
     listed_ = true;
-    const bool is_other = skipped_ > 0 && !next.empty() && next.begin()->first != next_number_;
-    if (next.empty() || is_other) return "";
+    if (next.empty()) return "";
+    const bool is_other = skipped_ > 0 && next.begin()->first != next_number_;
+    // A file of the job is the batch of its own step.
+    const bool is_later = settings_.dataset.made_in_job && next.begin()->first != step_;
+    if (is_other || is_later) return "";
     number_ = next.begin()->first;
     return next.begin()->second;
 }

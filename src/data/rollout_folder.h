@@ -36,10 +36,11 @@ class RolloutFolder {
 
     RolloutFolder(Settings settings, const Start& start);
 
-    /// The batch of the next step, if it is there. Which samples are too stale depends on the
-    /// step: the batches are the same wherever a run went on. InputError (file:line) for a file
-    /// that cannot be used, and for one that is not what a start before has trained on. A folder
-    /// that cannot be listed is no error: file systems that are shared come back.
+    /// The batch of the next step, if it is there; of a dataset made_in_job in the file of this
+    /// number. Which samples are too stale depends on the step: the batches are the same wherever a
+    /// run went on. InputError (file:line) for a file that cannot be used, and for one that is not
+    /// what a start before has trained on. A folder that cannot be listed is no error: file systems
+    /// that are shared come back.
     std::optional<Batch> next();
     /// next() has returned behind a file of which every sample is too stale: the batch may be in
     /// the files behind it.

@@ -136,7 +136,7 @@ RunDirectory::RunDirectory(const Job& job, const Plan& plan, const CommandLine& 
         check_same_job(dir_, identity);
         if (!by_workers) check_is_of_no_workers(job);
         if (!by_workers && !found_) found_ = find_checkpoint(job, plan, identity, "");
-        if (!found_) check_rollouts_elsewhere(job, false);
+        check_rollouts_elsewhere(job, false);
     }
     make_rollout_folders(job);
     log::open_file(dir_ + "/loratrain.log");

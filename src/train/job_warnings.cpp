@@ -226,6 +226,32 @@ void check_patterns(const Job& job, const Plan& plan, std::size_t first,
                            "those"));
 }
 
+void check_rewards(const Job& job, std::size_t first, std::vector<std::string>& warnings) {
+    std::vector<std::string> drawn;
+    std::vector<std::string> evaluated;
+    for (std::size_t i = first; i < job.adapters.size(); ++i) {
+        const AdapterJob& adapter = job.adapters[i];
+        if (!adapter.rewards.wanted()) continue;
+        if (adapter.rewards.temperature != 1.0 || adapter.rewards.top_p < 1.0) {
+            drawn.push_back(adapter.name);
+        }
+        const DatasetJob& prompts = job.dataset(*adapter.rewards.prompts);
+        if (prompts.only_prompts && prompts.has_eval()) evaluated.push_back(adapter.name);
+    }
+    if (!drawn.empty()) {
+        warnings.push_back(
+            cat("texts of adapters with rewards are drawn with a temperature or "
+                "top_p other than 1, and their loss is that of the model at 1: ",
+                some_of(drawn, most_named)));
+    }
+    if (!evaluated.empty()) {
+        warnings.push_back(
+            cat("adapters with rewards are not evaluated, and the held-out samples "
+                "of their prompts have no use: ",
+                some_of(evaluated, most_named), "; evaluate their exports"));
+    }
+}
+
 void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
                  std::vector<std::string>& warnings) {
     if (dataset.tokenizer != Tokenizer::bytes || vocabulary <= largest_byte_vocabulary) return;
@@ -313,6 +339,7 @@ std::vector<std::string> job_warnings(const Job& job, const Plan& plan, const Da
     check_ranks(job, plan, tail.first_adapter, warnings);
     check_patterns(job, plan, tail.first_adapter, warnings);
     check_smoothing(job, tail.first_adapter, warnings);
+    check_rewards(job, tail.first_adapter, warnings);
     check_batches(job, plan, files, tail.first_adapter, warnings);
     for (std::size_t i = tail.first_dataset; i < job.datasets.size(); ++i) {
         check_bytes(job.datasets[i], plan.model.vocab_size, warnings);

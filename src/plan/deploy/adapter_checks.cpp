@@ -334,7 +334,8 @@ void AdapterChecks::check_growing(const AdapterJob& adapter) {
                "set beta: 0, or give a file");
     }
     if (job_.parallel.by_workers()) {
-        refuse("dataset", "trains on a worker", "leave parallel.assignment out");
+        refuse(adapter.rewards.wanted() ? "rewards" : "dataset", "trains on a worker",
+               "leave parallel.assignment out");
     }
     if (dataset.has_eval()) {
         problems_.add(where(cat("datasets.", dataset.name,

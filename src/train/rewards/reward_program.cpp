@@ -11,10 +11,13 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "io/json_text.h"
 
 extern char** environ;
@@ -27,6 +30,21 @@ constexpr std::size_t longest_answer = std::size_t{1} << 20U;
 constexpr std::size_t most_shown = 200;  // of a line in a message
 constexpr std::chrono::seconds time_to_end{2};
 constexpr std::chrono::milliseconds between_checks{5};
+
+/// This process's without what makes it a rank of MPI.
+std::vector<char*> environment_of_others() {
+    constexpr std::array<std::string_view, 4> of_ranks{"OMPI_", "PMIX_", "PMI_", "PRTE_"};
+    std::vector<char*> kept;
+    for (char** variable = environ; *variable != nullptr; ++variable) {
+        const std::string_view text(*variable);
+        const bool is_rank =
+            std::any_of(of_ranks.begin(), of_ranks.end(),
+                        [&](std::string_view name) { return text.starts_with(name); });
+        if (!is_rank) kept.push_back(*variable);
+    }
+    kept.push_back(nullptr);
+    return kept;
+}
 
 std::string shown(const std::string& line) {
     return line.size() <= most_shown ? line : line.substr(0, most_shown) + "...";
@@ -145,10 +163,16 @@ void RewardProgram::start() {
     std::string shell = "sh";
     std::string option = "-c";
     std::string script = "cd \"$0\" || exit 126\n" + command_;
-    std::string folder = folder_.empty() ? "." : folder_;
+    // Absolute, as a relative one may be another of $CDPATH.
+    std::string folder = std::filesystem::absolute(folder_.empty() ? "." : folder_).string();
     const std::array<char*, 5> words{shell.data(), option.data(), script.data(), folder.data(),
                                      nullptr};
-    const int error = posix_spawn(&process_, "/bin/sh", &files, &how, words.data(), environ);
+    std::vector<char*> environment = environment_of_others();
+    int error = 0;
+    {
+        const AllProcessors processors;
+        error = posix_spawn(&process_, "/bin/sh", &files, &how, words.data(), environment.data());
+    }
     posix_spawnattr_destroy(&how);
     posix_spawn_file_actions_destroy(&files);
     close_now(questions.read);

@@ -50,8 +50,6 @@ class RewardProgram {
     /// The answers, once they are all there or have failed; they are forgotten then.
     std::optional<Answers> take(Ticket ticket);
 
-    const std::string& command() const { return command_; }
-
   private:
     using Clock = std::chrono::steady_clock;
 

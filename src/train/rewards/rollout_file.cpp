@@ -117,7 +117,7 @@ std::string to_text(std::span<const Rollout> rollouts, const RewardsJob& rewards
 
 std::optional<RolloutMeans> means_of(const std::string& lines, int group_size) {
     std::vector<double> rewards;
-    std::map<std::string, double> parts;
+    std::map<std::string, std::pair<double, double>> parts;  // sum and number
     double tokens = 0.0;
     double cut_off = 0.0;
     std::istringstream stream(lines);
@@ -126,7 +126,10 @@ std::optional<RolloutMeans> means_of(const std::string& lines, int group_size) {
             const OrderedJson line = parse_ordered_json(text);
             rewards.push_back(line.at("reward").get<double>());
             const OrderedJson others = line.value("rewards", OrderedJson::object());
-            for (const auto& [name, value] : others.items()) parts[name] += value.get<double>();
+            for (const auto& [name, value] : others.items()) {
+                parts[name].first += value.get<double>();
+                parts[name].second += 1.0;
+            }
             cut_off += line.at("stopped").get<bool>() ? 0.0 : 1.0;
             for (const auto& label : line.at("labels")) tokens += label != no_target ? 1.0 : 0.0;
         }
@@ -140,7 +143,7 @@ std::optional<RolloutMeans> means_of(const std::string& lines, int group_size) {
     means.reward = spread_of(rewards).mean;
     means.length = tokens / count;
     means.cut_off = cut_off / count;
-    for (auto& [name, sum] : parts) means.parts.emplace_back(name, sum / count);
+    for (const auto& [name, sum] : parts) means.parts.emplace_back(name, sum.first / sum.second);
     const double groups = count / group_size;
     for (std::size_t first = 0; first < rewards.size(); first += size) {
         const Spread spread = spread_of(std::span(rewards).subspan(first, size));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <iterator>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 
@@ -25,7 +26,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::chrono::milliseconds between_polls{2};
-constexpr std::chrono::seconds others_wait{1};  // for a program's answers
+constexpr std::chrono::seconds others_wait{1};  // for the answers to new questions
 constexpr const char* random_stream = "rollouts";
 
 }  // namespace
@@ -39,9 +40,10 @@ RolloutService::RolloutService(Worker& worker) : worker_(worker) {
 // ---- who has to write
 
 bool RolloutService::lacks_batch(AdapterId adapter, std::int32_t steps) const {
+    std::error_code unknown;
     return is_unfinished(worker_.state(adapter).status) && steps < worker_.total_steps(adapter) &&
            !worker_.adapters.has_batch(adapter, steps) && !asked_.contains(adapter) &&
-           !std::filesystem::exists(rollout_path(folder_of(adapter), steps));
+           !std::filesystem::exists(rollout_path(folder_of(adapter), steps), unknown);
 }
 
 bool RolloutService::needs_drain(std::int32_t round) {
@@ -57,14 +59,6 @@ std::vector<AdapterId> RolloutService::writers() const {
     std::erase_if(adapters,
                   [this](AdapterId a) { return !lacks_batch(a, worker_.state(a).steps); });
     return adapters;
-}
-
-bool RolloutService::others_train() const {
-    const std::vector<AdapterId> all = worker_.adapters.all();
-    return std::any_of(all.begin(), all.end(), [this](AdapterId a) {
-        return may_train(worker_.state(a).status) &&
-               worker_.adapters.has_batch(a, worker_.state(a).steps);
-    });
 }
 
 // ---- texts, with an empty pipeline
@@ -202,6 +196,7 @@ void RolloutService::take_answers() {
 /// In a stream adapters cannot fail: the next empty pipeline lets them.
 void RolloutService::take(AdapterId adapter, const Asked& asked,
                           const RewardProgram::Answers& answers) {
+    if (!is_unfinished(worker_.state(adapter).status)) return;
     if (!answers.problem.empty()) {
         failed_[adapter] = cat("step ", asked.step + 1, ": ", answers.problem);
         return;
@@ -214,7 +209,13 @@ void RolloutService::take(AdapterId adapter, const Asked& asked,
     const std::string& folder = folder_of(adapter);
     const RewardsJob& rewards = worker_.job(adapter).rewards;
     const std::string lines = to_text(rollouts, rewards, asked.step);
-    write_text_atomic(rollout_path(folder, asked.step), lines);
+    try {
+        write_text_atomic(rollout_path(folder, asked.step), lines);
+    } catch (const std::runtime_error& error) {
+        failed_[adapter] =
+            cat("step ", asked.step + 1, ": its texts cannot be kept: ", error.what());
+        return;
+    }
     RolloutMeans means = *means_of(lines, rewards.group_size);
     means.sample_seconds = asked.sample_seconds;
     means.reward_seconds = seconds_since(asked.since);
@@ -226,10 +227,10 @@ void RolloutService::take(AdapterId adapter, const Asked& asked,
 void RolloutService::wait_for_answers() {
     if (asked_.empty()) return;
     activity::begin(activity::Task::plan);
-    const auto end = Clock::now() + others_wait;
+    Clock::time_point end{};
+    for (const auto& asked : asked_) end = std::max(end, asked.second.since + others_wait);
     take_answers();
-    while (!asked_.empty() && (Clock::now() < end || !others_train()) &&
-           worker_.reason_to_stop().empty()) {
+    while (!asked_.empty() && Clock::now() < end && worker_.reason_to_stop().empty()) {
         std::this_thread::sleep_for(between_polls);
         activity::advance();
         worker_.ranks.progress();
@@ -260,8 +261,9 @@ void RolloutService::note_files() {
         if (!is_unfinished(worker_.state(a).status)) continue;
         std::int32_t& next = noted_[a];
         next = std::max(next, worker_.state(a).steps);
-        for (std::string path = rollout_path(folder_of(a), next); std::filesystem::exists(path);
-             path = rollout_path(folder_of(a), ++next)) {
+        std::error_code unknown;
+        for (std::string path = rollout_path(folder_of(a), next);
+             std::filesystem::exists(path, unknown); path = rollout_path(folder_of(a), ++next)) {
             const auto means = means_of(read_text(path), worker_.job(a).rewards.group_size);
             if (means) worker_.journal.note_rollouts(a, next + 1, *means);
         }

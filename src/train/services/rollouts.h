@@ -31,8 +31,7 @@ class RolloutService : public Service {
     void go_on() override;
 
     /// With an empty pipeline: adapters that have no batch write, unless the run has to stop. Waits
-    /// for the programs a little, and where nobody else trains until they have answered or the run
-    /// has to stop.
+    /// for the programs a little; turns without work ask again.
     void write();
 
   private:
@@ -57,7 +56,6 @@ class RolloutService : public Service {
     void take(AdapterId adapter, const Asked& asked, const RewardProgram::Answers& answers);
     void wait_for_answers();
     void let_fail();
-    bool others_train() const;
     void note_files();
     const std::string& folder_of(AdapterId adapter) const;
     const std::vector<Prompt>& prompts_of(AdapterId adapter);

@@ -124,5 +124,29 @@ TEST_F(RewardsKeys, PromptsAndRolloutsElsewhere) {
                 "choose another name");
 }
 
+TEST_F(RewardsKeys, TwoDoNotWriteIntoOneFolder) {
+    expect_only(
+        problems("model: {weights: base.h5}\n"
+                 "run: {dir: out}\n"
+                 "datasets: {sums: {path: sums.jsonl}, one: {path: T/}, two: {path: ./T/}}\n"
+                 "defaults: {loss: grpo, max_steps: 9, rewards: {program: p, prompts: sums}}\n"
+                 "adapters: [{name: a, dataset: one}, {name: b, dataset: two}]\n"),
+        at(1), "datasets: one and two are one folder, ", "a folder of its own");
+}
+
+TEST_F(RewardsKeys, PromptsAloneNeedNoTargets) {
+    const Job job = read(head +
+                         "adapters: [{name: rl, dataset: sums, loss: grpo, max_steps: 9, rewards: "
+                         "{program: p}}, {name: sft, dataset: other}]\n");
+    EXPECT_TRUE(job.datasets[0].only_prompts);
+    EXPECT_FALSE(job.datasets[1].only_prompts);
+    EXPECT_FALSE(read(head +
+                      "defaults: {dataset: sums}\n"
+                      "adapters: [{name: rl, loss: grpo, max_steps: 9, rewards: {program: p}}, "
+                      "{name: sft}]\n")
+                     .datasets[0]
+                     .only_prompts);
+}
+
 }  // namespace
 }  // namespace loratrain

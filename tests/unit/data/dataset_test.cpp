@@ -180,6 +180,8 @@ TEST_F(DatasetTest, AllKindsOfProblemsAtOnce) {
 TEST_F(DatasetTest, RefusesDataWithoutAnyTarget) {
     EXPECT_TRUE(
         has(refusal("{\"input_ids\":[1,2],\"labels\":[1,-100]}\n"), "no sample has a target"));
+    job_.only_prompts = true;
+    EXPECT_EQ(open("{\"input_ids\":[1,2],\"labels\":[1,-100]}\n").infos().size(), 1U);
 }
 
 TEST_F(DatasetTest, ReadsBytes) {

@@ -35,9 +35,10 @@ std::string rollouts(const Ids& ids) {
 class RolloutFolderTest : public ::testing::Test {
   protected:
     RolloutFolder open(const RolloutFolder::Start& start = {},
-                       std::optional<std::int32_t> max_staleness = {}) {
+                       std::optional<std::int32_t> max_staleness = {}, bool made_in_job = false) {
         DatasetJob dataset;
         dataset.path = folder();
+        dataset.made_in_job = made_in_job;
         return {{dataset, 100, 2, max_staleness}, start};
     }
     std::string folder() const { return dir_.file(""); }
@@ -227,6 +228,18 @@ TEST_F(RolloutFolderTest, WaitsForAFolderThatCannotBeListed) {
     EXPECT_EQ(next_ids(from), Ids{4});
     EXPECT_EQ(from.trouble(), "");
     EXPECT_EQ(next_ids(behind_trained), Ids{3});
+}
+
+/// A checkpoint before them was restored, and the files of its steps are gone.
+TEST_F(RolloutFolderTest, FilesOfTheJobAreThoseOfTheirSteps) {
+    put_file("step-000004.jsonl", rollouts({40, 41}));
+    RolloutFolder from = open({3, 3, 0}, {}, true);
+    EXPECT_EQ(next_ids(from), Ids{});
+    put_file("step-000003.jsonl", rollouts({30, 31}));
+    EXPECT_EQ(next_ids(from), (Ids{30, 31}));
+    EXPECT_EQ(next_ids(from), (Ids{40, 41}));
+    RolloutFolder given = open({3, 2, 0});
+    EXPECT_EQ(next_ids(given), (Ids{30, 31})) << "numbers may be missing in folders of others";
 }
 
 }  // namespace

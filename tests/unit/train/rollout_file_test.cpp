@@ -77,7 +77,7 @@ TEST(RolloutFile, HasWhatIsTrainedAndItsMeans) {
     EXPECT_DOUBLE_EQ(means.length, 1.75);
     EXPECT_DOUBLE_EQ(means.cut_off, 0.25);
     ASSERT_EQ(means.parts.size(), 1U);
-    EXPECT_DOUBLE_EQ(means.parts[0].second, 1.5 / 4);
+    EXPECT_DOUBLE_EQ(means.parts[0].second, 1.5 / 2) << "of the answers that have it";
     EXPECT_EQ(rollout_path("run/rollouts/rl/", 17), "run/rollouts/rl/step-000017.jsonl");
 }
 
