@@ -224,7 +224,7 @@ class FirstUse(JobTest):
         self.refused(job, hint)
         base = self.import_golden("llama")
         for command in (("import-hf", "org/adapter", self.dir / "b.h5"), ("merge", "org/adapter", self.dir / "m", "--base", base),
-                        ("check-export", "org/adapter", "--base", base), ("check-export", ".", "--base", "org/adapter")):
+                        ("check-export", "org/adapter", "--base", base), ("check-export", GOLDEN / "llama/adapters/a_r4_all/final", "--base", "org/adapter")):
             self.assertIn(hint, self.succeed(direct(*command), 2).stderr, command)
         self.assertEqual(sorted(self.dir.glob("[bm]*")), [self.dir / "b.jsonl"])
 
