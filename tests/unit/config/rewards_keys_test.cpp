@@ -125,13 +125,15 @@ TEST_F(RewardsKeys, PromptsAndRolloutsElsewhere) {
 }
 
 TEST_F(RewardsKeys, TwoDoNotWriteIntoOneFolder) {
-    expect_only(
-        problems("model: {weights: base.h5}\n"
-                 "run: {dir: out}\n"
-                 "datasets: {sums: {path: sums.jsonl}, one: {path: T/}, two: {path: ./T/}}\n"
-                 "defaults: {loss: grpo, max_steps: 9, rewards: {program: p, prompts: sums}}\n"
-                 "adapters: [{name: a, dataset: one}, {name: b, dataset: two}]\n"),
-        at(1), "datasets: one and two are one folder, ", "a folder of its own");
+    const std::vector<Problem> found = problems(
+        "model: {weights: base.h5}\n"
+        "run: {dir: out}\n"
+        "datasets: {sums: {path: sums.jsonl}, one: {path: T/}, two: {path: ./T/}}\n"
+        "defaults: {loss: grpo, max_steps: 9, rewards: {program: p, prompts: sums}}\n"
+        "adapters: [{name: a, dataset: one}, {name: b, dataset: two}]\n");
+    ASSERT_EQ(found.size(), 1U);
+    EXPECT_TRUE(found[0].what.starts_with("datasets: one and two are one folder, "));
+    EXPECT_EQ(found[0].hint, "give each dataset a folder of its own");
 }
 
 TEST_F(RewardsKeys, PromptsAloneNeedNoTargets) {
