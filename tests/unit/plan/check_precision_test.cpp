@@ -63,7 +63,9 @@ TEST(CheckPrecision, ModelsThatGpusDoNotTrain) {
         EXPECT_EQ(problems[0].where, "job.yaml: run.backend");
         EXPECT_EQ(problems[0].what,
                   "attention sinks and biases of experts are not computed on GPUs");
-        EXPECT_TRUE(has(problems[0].hint, "run.backend: cpu, without the --device of a GPU"));
+        EXPECT_EQ(problems[0].hint,
+                  "train on CPUs: run.backend: cpu, without the --device of a GPU (bench: "
+                  "--backend cpu)");
     }
     EXPECT_TRUE(problems_of(job_in(Precision::automatic), model, BackendKind::cpu).empty());
 }
