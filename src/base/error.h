@@ -65,6 +65,19 @@ class Problems {
     std::vector<Problem> problems_;
 };
 
+/// Runs `work`, and adds the InputError that it throws to `problems`: Problems, or CappedProblems
+/// (io/capped_problems.h). False where it threw one.
+template <typename Found, typename Work>
+bool collect(Found& problems, Work&& work) {
+    try {
+        work();
+        return true;
+    } catch (const InputError& error) {
+        problems.add(error);
+        return false;
+    }
+}
+
 /// InputError at `where` unless `found`, the format that a file names, is one of the `known`.
 void check_format(const std::string& where, std::string_view found,
                   std::initializer_list<std::string_view> known, const std::string& hint = "");

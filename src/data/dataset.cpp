@@ -144,13 +144,7 @@ class Survey {
     }
 
     bool is_example(const std::string& where, const TokenSample& sample) {
-        try {
-            example_of(where, sample);
-            return true;
-        } catch (const InputError& error) {
-            problems_.add(error);
-            return false;
-        }
+        return collect(problems_, [&] { example_of(where, sample); });
     }
 
     void note_too_long(const std::string& where, std::int64_t tokens) {
@@ -289,16 +283,14 @@ Dataset::Dataset(const std::vector<std::string>& paths, const DatasetJob& job,
     Survey survey(join(paths, ", "), job, vocab_size);
     std::vector<std::unique_ptr<TokenFile>> files;
     for (const std::string& path : paths) {
-        try {
+        collect(survey.problems(), [&] {
             files.push_back(open_token_file(
                 path, bytes, [&](const std::string& where, const TokenSample& sample) {
                     survey.take(where, sample);
                 }));
             const std::string tokenizer = files.back()->tokenizer();
             if (!tokenizer.empty()) tokenizers_.emplace_back(path, tokenizer);
-        } catch (const InputError& error) {
-            survey.problems().add(error);
-        }
+        });
         file_ends_.push_back(survey.report().samples);
     }
     survey.report_too_long();

@@ -73,11 +73,7 @@ void open_datasets(const Job& job, std::int64_t vocab_size, DatasetFiles& files,
                    Problems& problems) {
     const auto open = [&](const std::vector<std::string>& paths, const DatasetJob& dataset) {
         std::unique_ptr<Dataset> opened;
-        try {
-            opened = std::make_unique<Dataset>(paths, dataset, vocab_size);
-        } catch (const InputError& error) {
-            problems.add(error);
-        }
+        collect(problems, [&] { opened = std::make_unique<Dataset>(paths, dataset, vocab_size); });
         return opened;
     };
     for (std::size_t i = files.eval.size(); i < job.datasets.size(); ++i) {

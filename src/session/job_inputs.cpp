@@ -1,7 +1,6 @@
 #include "session/job_inputs.h"
 
 #include <filesystem>
-#include <functional>
 #include <limits>
 #include <map>
 
@@ -18,14 +17,6 @@
 namespace loratrain {
 
 namespace {
-
-void collect(Problems& problems, const std::function<void()>& work) {
-    try {
-        work();
-    } catch (const InputError& error) {
-        problems.add(error);
-    }
-}
 
 /// Pairs are kept, dropped and held out whole; all else that is reported is of their single
 /// samples.

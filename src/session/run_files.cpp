@@ -107,14 +107,12 @@ void check_run_files(const std::string& dir) {
 }
 
 void check_run_directory(const Job& job) {
-    try {
+    Problems problems;
+    collect(problems, [&] {
         check_place_of_directory(job.run.dir);
         check_run_files(job.run.dir);
-    } catch (const InputError& error) {
-        Problems problems;
-        problems.add(error);
-        with_keys(problems, job.given_paths).throw_if_any();
-    }
+    });
+    with_keys(problems, job.given_paths).throw_if_any();
 }
 
 void remove_unfinished(const std::string& dir) {

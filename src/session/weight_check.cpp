@@ -91,11 +91,7 @@ void check_share(const MpiSession& mpi, const WeightSource& weights, const std::
         const double place = static_cast<double>(before) / static_cast<double>(all);
         before += element_count_of(tensor);
         if (static_cast<int>(place * mpi.size()) != mpi.rank()) continue;
-        try {
-            weights.check_contents(tensor.name);
-        } catch (const InputError& error) {
-            problems.add(error);
-        }
+        collect(problems, [&] { weights.check_contents(tensor.name); });
         progress.add(static_cast<std::uint64_t>(element_bytes *
                                                 static_cast<double>(element_count_of(tensor))));
     }

@@ -108,12 +108,9 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
 
 /// The weights; where they cannot be opened, none and a problem.
 std::optional<SafetensorsFile> open_weights(const std::string& dir, CappedProblems& problems) {
-    try {
-        return SafetensorsFile(cat(dir, "/", adapter_weights_name));
-    } catch (const InputError& error) {
-        problems.add(error);
-        return std::nullopt;
-    }
+    std::optional<SafetensorsFile> file;
+    collect(problems, [&] { file.emplace(cat(dir, "/", adapter_weights_name)); });
+    return file;
 }
 
 /// Opens and checks everything, so that all problems of a directory come at once.
@@ -223,11 +220,7 @@ void AdapterFile::check_values(const WeightSource* base) const {
         problems.add(cat(file_.path(), ":", own.tensor), not_of_base, not_of_base_hint);
     }
     for (const auto& [name, entry] : file_.entries()) {
-        try {
-            read_finite(name);
-        } catch (const InputError& error) {
-            problems.add(error);
-        }
+        collect(problems, [&] { read_finite(name); });
     }
     for (const NamedTensor& projection : vera_projections(adapter_, model_)) {
         const bool stored = file_.entries().contains(projection.name);

@@ -149,11 +149,9 @@ class AdapterProducts {
 
     std::vector<float> read_finite(const std::string& name) {
         std::vector<float> values = file_.read_floats(name);
-        try {
+        collect(faults_, [&] {
             check_finite(FloatFormat::f32, values.data(), std::ssize(values), 0, where(name));
-        } catch (const InputError& error) {
-            faults_.add(error);
-        }
+        });
         return values;
     }
 

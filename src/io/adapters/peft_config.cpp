@@ -403,7 +403,7 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
 
 void check_peft_config(const std::string& path, const AdapterJob& adapter, const ModelSpec& model,
                        CappedProblems& problems) {
-    try {
+    collect(problems, [&] {
         const AdapterConfig file(path, model);
         Problems found;
         JsonReader config = file.reader(found);
@@ -418,9 +418,7 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter, const
         }
         refuse_variants(file, adapter.form, config);
         found.throw_if_any();
-    } catch (const InputError& error) {
-        problems.add(error);
-    }
+    });
 }
 
 }  // namespace loratrain

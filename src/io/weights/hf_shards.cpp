@@ -302,12 +302,7 @@ void HfShards::open_index(const std::string& dir, const std::string& index_path,
         const std::string path = cat(dir, "/", shard);
         const bool all_beside = std::all_of(names.begin(), names.end(), is_beside);
         if (all_beside && !fs::exists(path)) continue;
-        try {
-            add_file(path);
-        } catch (const InputError& error) {
-            problems.add(error);
-            continue;
-        }
+        if (!collect(problems, [&] { add_file(path); })) continue;
         const SafetensorsFile& file = files_.back();
         for (const std::string& name : names) {
             path_of[name] = path;

@@ -93,11 +93,7 @@ void check_stored_adapter(const std::string& path, const AdapterJob& adapter,
     const SafetensorsFile file(path);
     CappedProblems problems(path);
     check_tensors(file, adapter, model, stored_parts, problems);
-    try {
-        counters_of(file);
-    } catch (const InputError& error) {
-        problems.add(error);
-    }
+    collect(problems, [&] { counters_of(file); });
     problems.throw_if_any();
 }
 

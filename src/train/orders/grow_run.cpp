@@ -86,11 +86,8 @@ void RunGrowth::check(const InboxFile& file) {
 void RunGrowth::check_starts(const JobAdditions& additions, Problems& problems) const {
     for (const AdapterJob& adapter : additions.adapters) {
         for (const std::string& directory : adapter.directories()) {
-            try {
-                AdapterFile(directory, adapter, run_.plan.model).check_values();
-            } catch (const InputError& error) {
-                problems.add(error);
-            }
+            collect(problems,
+                    [&] { AdapterFile(directory, adapter, run_.plan.model).check_values(); });
         }
     }
     if (problems.empty()) warn_of_dead_rules(additions.adapters, run_.plan.model);
