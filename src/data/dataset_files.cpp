@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -141,24 +142,25 @@ std::int32_t batch_on(std::span<const AdapterJob> adapters, DatasetId dataset) {
     return user == adapters.end() ? 1 : user->global_batch_size;
 }
 
-std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
-                               const char* asking) {
-    const std::int64_t group = std::max<std::int64_t>(1, data.group_samples());
-    const std::int64_t samples = std::min(most, std::ssize(data.infos()) / group);
-    std::vector<Prompt> prompts;
+namespace {
+
+std::int64_t group_of_prompt(const Dataset& data) {
+    return std::max<std::int64_t>(1, data.group_samples());
+}
+
+/// Reads one after the other the first `most` prompts that `asking` asks for. InputError after the
+/// last if some are empty.
+template <typename Take>
+void read_prompts(const Dataset& data, std::int64_t most, const std::string& dataset,
+                  const char* asking, const Take& take) {
+    const std::int64_t samples = std::min(most, prompt_count(data));
     std::vector<std::int64_t> without;
     for (std::int64_t i = 0; i < samples; ++i) {
-        const TokenSample sample = data.read(i * group);
-        const auto is_target = [](std::int32_t label) { return label >= 0; };
-        const auto first = std::find_if(sample.labels.begin(), sample.labels.end(), is_target);
-        const auto last = std::find_if_not(first, sample.labels.end(), is_target);
-        const auto begin = first - sample.labels.begin();
-        if (begin == 0) without.push_back(i * group);
-        const auto ids = sample.input_ids.begin();
-        prompts.push_back(
-            {i * group, {ids, ids + begin}, {ids + begin, ids + (last - sample.labels.begin())}});
+        Prompt prompt = read_prompt(data, i);
+        if (prompt.tokens.empty()) without.push_back(prompt.sample);
+        take(std::move(prompt));
     }
-    if (without.empty()) return prompts;
+    if (without.empty()) return;
     throw InputError(
         cat("datasets.", dataset),
         cat(without.size(), " of the ", samples, " samples that ", asking,
@@ -168,31 +170,74 @@ std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std
             asking, " out"));
 }
 
-std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files, DatasetId id) {
-    const Dataset& data = files.train.at(index(id));
-    return prompts_in(data, std::ssize(data.infos()), job.dataset(id).name, "rewards");
-}
-
-void check_prompts(const Job& job, const AdapterJob& adapter, std::span<const Prompt> prompts) {
+/// InputError if prompts of these `lengths`, in the order of `data`, are too few or too long for
+/// the adapter.
+void check_lengths(const Job& job, const AdapterJob& adapter, const Dataset& data,
+                   std::span<const std::int64_t> lengths) {
     const std::string& name = job.dataset(*adapter.rewards.prompts).name;
     const std::string where = cat(job.path, ": adapters.", adapter.name);
     const int of_batch = adapter.global_batch_size / adapter.rewards.group_size;
-    if (std::ssize(prompts) < of_batch) {
+    if (std::ssize(lengths) < of_batch) {
         throw InputError(
             where + ".global_batch_size",
-            cat("needs ", of_batch, " prompts a step, but dataset ", name, " has ", prompts.size()),
+            cat("needs ", of_batch, " prompts a step, but dataset ", name, " has ", lengths.size()),
             "give more prompts, or a smaller global_batch_size");
     }
     const std::int64_t most =
         job.dataset(adapter.dataset).max_seq_len - adapter.rewards.max_new_tokens;
-    for (const Prompt& prompt : prompts) {
-        if (std::ssize(prompt.tokens) <= most) continue;
-        throw InputError(
-            where + ".rewards.max_new_tokens",
-            cat("is ", adapter.rewards.max_new_tokens, ", but sample ", prompt.sample, " of ", name,
-                " has a prompt of ", prompt.tokens.size(), " tokens and max_seq_len is ",
-                job.dataset(adapter.dataset).max_seq_len),
-            "raise max_seq_len of the dataset, or lower max_new_tokens");
+    const auto too_long = std::find_if(lengths.begin(), lengths.end(),
+                                       [&](std::int64_t length) { return length > most; });
+    if (too_long == lengths.end()) return;
+    throw InputError(
+        where + ".rewards.max_new_tokens",
+        cat("is ", adapter.rewards.max_new_tokens, ", but sample ",
+            (too_long - lengths.begin()) * group_of_prompt(data), " of ", name, " has a prompt of ",
+            *too_long, " tokens and max_seq_len is ", job.dataset(adapter.dataset).max_seq_len),
+        "raise max_seq_len of the dataset, or lower max_new_tokens");
+}
+
+}  // namespace
+
+std::int64_t prompt_count(const Dataset& data) {
+    return std::ssize(data.infos()) / group_of_prompt(data);
+}
+
+Prompt read_prompt(const Dataset& data, std::int64_t i) {
+    const std::int64_t place = i * group_of_prompt(data);
+    const TokenSample sample = data.read(place);
+    const auto is_target = [](std::int32_t label) { return label >= 0; };
+    const auto first = std::find_if(sample.labels.begin(), sample.labels.end(), is_target);
+    const auto last = std::find_if_not(first, sample.labels.end(), is_target);
+    const auto ids = sample.input_ids.begin();
+    const auto begin = ids + (first - sample.labels.begin());
+    return {place, {ids, begin}, {begin, ids + (last - sample.labels.begin())}};
+}
+
+std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
+                               const char* asking) {
+    std::vector<Prompt> prompts;
+    read_prompts(data, most, dataset, asking,
+                 [&](Prompt prompt) { prompts.push_back(std::move(prompt)); });
+    return prompts;
+}
+
+void check_prompts(const Job& job, const DatasetFiles& files, Problems& problems) {
+    std::map<DatasetId, std::vector<const AdapterJob*>> users;
+    for (const AdapterJob& adapter : job.adapters) {
+        if (adapter.rewards.wanted()) users[*adapter.rewards.prompts].push_back(&adapter);
+    }
+    for (const auto& [id, adapters] : users) {
+        const Dataset& data = files.train.at(index(id));
+        std::vector<std::int64_t> lengths;
+        const bool read = collect(problems, [&] {
+            read_prompts(
+                data, prompt_count(data), job.dataset(id).name, "rewards",
+                [&](const Prompt& prompt) { lengths.push_back(std::ssize(prompt.tokens)); });
+        });
+        if (!read) continue;
+        for (const AdapterJob* adapter : adapters) {
+            collect(problems, [&] { check_lengths(job, *adapter, data, lengths); });
+        }
     }
 }
 

@@ -51,10 +51,15 @@ struct Prompt {
 /// first target.
 std::vector<Prompt> prompts_in(const Dataset& data, std::int64_t most, const std::string& dataset,
                                const char* asking = "eval.generate");
-/// All prompts of a dataset that adapters with rewards answer (RewardsJob::prompts).
-std::vector<Prompt> prompts_of(const Job& job, const DatasetFiles& files, DatasetId id);
-/// InputError if they are too few or too long for the adapter.
-void check_prompts(const Job& job, const AdapterJob& adapter, std::span<const Prompt> prompts);
+/// Number of prompts in all of the data.
+std::int64_t prompt_count(const Dataset& data);
+/// Prompt `i`, read from its file: of sample i, or of the first sample of group i.
+Prompt read_prompt(const Dataset& data, std::int64_t i);
+
+/// Adds a problem for each adapter with rewards whose prompts (RewardsJob::prompts) are too few or
+/// too long for it, and for each dataset of prompts in which samples have none. Reads each dataset
+/// once, whatever the number of its adapters, and keeps lengths alone.
+void check_prompts(const Job& job, const DatasetFiles& files, Problems& problems);
 
 /// Writes <run.dir>/held_out.json: for each dataset with an eval_split, the positions of its eval
 /// samples in the file, from 0; for several files, by the names of the files. Without such a

@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <limits>
-#include <map>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -98,27 +97,6 @@ DatasetFiles open_datasets(const Job& job, std::int64_t vocab_size) {
     return files;
 }
 
-namespace {
-
-/// Of adapters with rewards. Each dataset is read once, whatever the number of its adapters.
-void check_all_prompts(const Job& job, const DatasetFiles& files, Problems& problems) {
-    if (files.train.size() < job.datasets.size()) return;  // one of them cannot be opened
-    std::map<DatasetId, std::vector<const AdapterJob*>> users;
-    for (const AdapterJob& adapter : job.adapters) {
-        if (adapter.rewards.wanted()) users[*adapter.rewards.prompts].push_back(&adapter);
-    }
-    for (const auto& of_dataset : users) {
-        collect(problems, [&] {
-            const std::vector<Prompt> prompts = prompts_of(job, files, of_dataset.first);
-            for (const AdapterJob* adapter : of_dataset.second) {
-                collect(problems, [&] { check_prompts(job, *adapter, prompts); });
-            }
-        });
-    }
-}
-
-}  // namespace
-
 JobInputs open_job_inputs(const Job& job) {
     JobInputs inputs;
     Problems problems;
@@ -142,7 +120,8 @@ JobInputs open_job_inputs(const Job& job) {
         collect(problems,
                 [&] { prompts_in(*data, job.eval.generate.samples, job.datasets[i].name); });
     }
-    check_all_prompts(job, inputs.files, problems);
+    const bool all_open = inputs.files.train.size() == job.datasets.size();
+    if (all_open) check_prompts(job, inputs.files, problems);
     with_keys(problems, job.given_paths).throw_if_any();
     warn_of_dead_rules(job.adapters, inputs.weights->spec());
     inputs.infos = infos_of(job, inputs.files);

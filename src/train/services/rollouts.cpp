@@ -107,18 +107,19 @@ void RolloutService::write_together(const std::vector<AdapterId>& adapters) {
 std::vector<TextOrder> RolloutService::orders_of(AdapterId adapter) {
     const AdapterJob& job = worker_.job(adapter);
     const RewardsJob& rewards = job.rewards;
-    const std::vector<Prompt>& prompts = prompts_of(adapter);
+    const Dataset& prompts = worker_.parts.files.train.at(index(*rewards.prompts));
     const DatasetJob& dataset = worker_.parts.job.dataset(*rewards.prompts);
+    const std::int64_t count = prompt_count(prompts);
     const std::int32_t step = worker_.state(adapter).steps;
     const std::int32_t of_batch = job.global_batch_size / rewards.group_size;
-    const auto batches = static_cast<std::int32_t>(std::ssize(prompts) / of_batch);
+    const auto batches = static_cast<std::int32_t>(count / of_batch);
     const std::vector<std::int32_t> order =
-        epoch_order(job.seed, dataset.name, step / batches, std::ssize(prompts), dataset.shuffle);
+        epoch_order(job.seed, dataset.name, step / batches, count, dataset.shuffle);
     const std::uint64_t key = tensor_key(job.seed, job.name, random_stream);
     std::vector<TextOrder> orders;
     for (std::int32_t p = 0; p < of_batch; ++p) {
         const auto place = static_cast<std::size_t>(step % batches * of_batch + p);
-        const Prompt& prompt = prompts[static_cast<std::size_t>(order[place])];
+        const Prompt prompt = read_prompt(prompts, order[place]);
         for (std::int32_t member = 0; member < rewards.group_size; ++member) {
             Draw draw{rewards.temperature, rewards.top_p, key};
             draw.step = static_cast<std::uint32_t>(step);
@@ -129,14 +130,6 @@ std::vector<TextOrder> RolloutService::orders_of(AdapterId adapter) {
         }
     }
     return orders;
-}
-
-const std::vector<Prompt>& RolloutService::prompts_of(AdapterId adapter) {
-    const DatasetId id = *worker_.job(adapter).rewards.prompts;
-    const auto known = prompts_.find(id);
-    if (known != prompts_.end()) return known->second;
-    const RunParts& parts = worker_.parts;
-    return prompts_.emplace(id, loratrain::prompts_of(parts.job, parts.files, id)).first->second;
 }
 
 // ---- rewards

@@ -58,13 +58,11 @@ class RolloutService : public Service {
     void let_fail();
     void note_files();
     const std::string& folder_of(AdapterId adapter) const;
-    const std::vector<Prompt>& prompts_of(AdapterId adapter);
     RewardProgram& program_of(AdapterId adapter);
 
     Worker& worker_;
     std::vector<AdapterId> own_;  ///< adapters with rewards, which no inbox adds
     std::map<std::string, std::unique_ptr<RewardProgram>> programs_;  ///< by command
-    std::map<DatasetId, std::vector<Prompt>> prompts_;                ///< by RewardsJob::prompts
     std::map<AdapterId, Asked> asked_;
     std::map<AdapterId, std::string> failed_;  ///< in a stream: why
     std::map<AdapterId, std::int32_t> noted_;  ///< steps whose means the journal has
