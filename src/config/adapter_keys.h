@@ -127,12 +127,11 @@ void keys(V& v, LossJob& loss) {
            .usual = "required for constant",
            .of = "rollouts with loss_aggregation: constant",
            .used = constant});
-    v.key(
-        "max_staleness", loss.max_staleness,
-        "of rollouts in a folder that grows: largest number of steps between the adapter that "
-        "sampled a rollout (its adapter_step, or the number of its file) and the step that trains "
-        "on it; older ones are left out, and metrics have their number",
-        {.range = at_least(0), .usual = "any", .of = rollout_words, .used = rollouts});
+    v.key("max_staleness", loss.max_staleness,
+          "for rollouts that come while the job runs: most steps between the adapter that "
+          "sampled a rollout (its adapter_step, or the number of its file) and the step that "
+          "trains on it. Older rollouts are left out; metrics have their number",
+          {.range = at_least(0), .usual = "any", .of = rollout_words, .used = rollouts});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
           "label smoothing of `sft`: share of the target that is spread over all tokens",
           {.range = from_to_below(0.0, 1.0),
@@ -146,13 +145,14 @@ void keys(V& v, LossJob& loss) {
 template <class V>
 void keys(V& v, RewardsJob& rewards) {
     v.key("program", rewards.program,
-          "command that says how good texts are, as in `python3 exact_match_reward.py`; it is "
-          "started in the folder of the job file, reads a JSON object a line and answers a line "
-          "with a number",
+          "command that gives texts their rewards, as in `python3 exact_match_reward.py`. It is "
+          "started in the folder of the job file, reads a line with a JSON object for each text "
+          "and answers with a line that has a number",
           {.required = "give the command, as in program: python3 exact_match_reward.py",
            .resume = Resume::allowed});
     v.own("prompts", rewards, prompts_key,
-          "dataset whose prompts are answered; `dataset` is then the folder that rollouts come to",
+          "dataset of the prompts, if the adapter's `dataset` is a folder that you choose for "
+          "its rollouts",
           {.usual = "`dataset`"});
     v.key("group_size", rewards.group_size,
           "texts that are written after each prompt and compared with each other; "
@@ -163,7 +163,7 @@ void keys(V& v, RewardsJob& rewards) {
     v.key("temperature", rewards.temperature, "logits are divided by it before a token is drawn",
           {.range = above(0.0)});
     v.key("top_p", rewards.top_p,
-          "share of the probability from whose most likely tokens one is drawn",
+          "a token is drawn from the most likely tokens whose probabilities add up to this share",
           {.range = {0.0, 1.0, true, false}});
     v.own("stop_tokens", rewards, reward_stop_tokens_key,
           "token ids that end a text, in addition to the base's `eos_token_id`", {.usual = "none"});
@@ -250,7 +250,7 @@ void optimizer_keys(V& v, AdapterJob& job) {
                .in_line = true,
                .inside = "lr_scheduler_kwargs"});
     v.own("warmup_steps", job, warmup_key,
-          "steps of linear warm-up, or below 1 their share of all steps",
+          "steps of linear warm-up; a number below 1 is a share of all steps",
           {.usual = "0", .in_names = "wu"});
     v.mention("warmup_ratio", "warm-up as a share of all steps", {.usual = "none"});
     v.own("optim", job, optim_key,

@@ -97,7 +97,7 @@ void keys(V& v, ParallelJob& parallel) {
           "how ranks share the model: `pipeline`: one pipeline; a list of replicas, as in "
           "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest that simulation finds. Without the "
           "key: `pipeline`, or on GPUs `auto` if that gains enough (planning.md)",
-          {.usual = "auto",
+          {.usual = "none",
            .written = !parallel.deployment_open || !parallel.deployment.empty(),
            .inside = "parallel.deployment[0]"});
     v.key("microbatch_tokens", parallel.microbatch_tokens,
@@ -115,23 +115,25 @@ void keys(V& v, ParallelJob& parallel) {
                      "layers of each rank whose activations go to the host, spread evenly",
                      "give the layers of each rank whose activations go to the host"},
         offload_words,
-        "which recomputed layers keep their activations in pinned host memory instead: `none`; "
-        "`{layers: N}`: at most N of each rank; `auto`: the fastest number, on GPUs whose link to "
-        "the host is known",
+        "layers that move their activations to pinned host memory instead of computing them "
+        "again, among those of `recompute`: `none`; `{layers: N}`: at most N of each rank; "
+        "`auto`: the fastest number, on GPUs whose link to the host is known",
         {.inside = "parallel.offload"});
     v.key("dispatch", parallel.dispatch, dispatch_words,
           "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
           "sample to the kind of replica with the fewest GPU-seconds for it; `uniform`: equal "
           "numbers");
     v.key("assignment", parallel.assignment, assignment_words,
-          "where an adapter trains: `joint`: on all ranks; `each`, `auto`, `plora`: on one worker. "
-          "Of `each` a worker has as many ranks as pipeline_stages or deployment say, else one; "
-          "of `auto` as many as simulation finds; `plora` trains in the packed jobs of PLoRA. "
-          "Without the key: `joint`, or on GPUs `auto` if that gains enough (planning.md)",
-          {.usual = "auto", .written = !parallel.assignment_open});
+          "where an adapter trains: `joint`: on all ranks; `each`, `auto`, `plora`: on one "
+          "worker. With `each` a worker has as many ranks as pipeline_stages or deployment say, "
+          "else one; with `auto` as many as simulation finds; with `plora` workers train the "
+          "packed jobs of PLoRA. Without the key: `joint`, or on GPUs `auto` if that gains "
+          "enough (planning.md)",
+          {.usual = "none", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
-          "`auto`: with `deployment: auto`, the run changes to another deployment when adapters "
-          "end or are added, if that saves more time than it costs; `never`");
+          "what happens when adapters end or are added: `auto`: with `deployment: auto`, or "
+          "replicas that a new run chose, the run moves to another deployment if that saves "
+          "enough time (planning.md); `never`: it keeps its deployment");
 }
 
 template <class V>
@@ -183,12 +185,12 @@ void keys(V& v, DataFile& file) {
 template <class V>
 void keys(V& v, DatasetJob& dataset) {
     v.own("path", dataset, train_files_key,
-          "`.jsonl` or `.h5` file, or a list of files that are mixed; a folder that grows, as "
-          "`rollouts/`",
+          "`.jsonl` or `.h5` file; a list of files that are mixed; or a folder into which "
+          "rollouts come while the job runs, such as `rollouts/`",
           {.usual = "required"});
     v.own("files", dataset, OwnKey<DatasetJob, DataFile>{},
-          "in place of `path`: a list of files, as in `[{path: a.jsonl, weight: 2}, b.jsonl]`; "
-          "metrics then also have the loss of each file, as loss/NAME and eval_loss/NAME",
+          "in place of `path`: a list of files, as in `[{path: a.jsonl, weight: 2}, b.jsonl]`. "
+          "Metrics then also have the loss of each file: loss/NAME and eval_loss/NAME",
           {.usual = "none", .inside = "datasets.NAME.files[0]"});
     v.own("eval_path", dataset, eval_files_key, "file to evaluate on, or a list of files",
           {.usual = "none"});
@@ -198,11 +200,11 @@ void keys(V& v, DatasetJob& dataset) {
     v.key("over_length", dataset.over_length, over_length_words,
           "what to do with longer samples: `error`, `truncate`, `drop`");
     v.key("shuffle", dataset.shuffle, "each epoch has a new order");
-    v.key(
-        "kl_batch_size", dataset.kl_batch_size,
-        "for `kto`: number of neighbouring samples that form a group. To estimate KL, each is also "
-        "scored with the completion of the one before it (TRL: per_device_train_batch_size)",
-        {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
+    v.key("kl_batch_size", dataset.kl_batch_size,
+          "for `kto`: number of neighbouring samples that form a group (TRL: "
+          "per_device_train_batch_size). To estimate KL, each prompt of a group is also scored "
+          "with the completion of the sample before it",
+          {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
     v.key("eval_split", dataset.eval_split,
           "samples held out for evaluation: a number such as 200, or a share such as 0.05",
           {.usual = "`eval.split`"});
@@ -259,10 +261,9 @@ void keys(V& v, ExportJob& exports) {
     v.key("tokenizer", exports.tokenizer,
           "also export the tokenizer files and chat template of the base's folder, if that is on "
           "this machine");
-    v.key(
-        "every_steps", exports.every_steps,
-        "export every adapter, also every trial of a sweep, to `exports/NAME/step-N` after each so "
-        "many of its steps; 0 = only at its end");
+    v.key("every_steps", exports.every_steps,
+          "steps of an adapter, also of a trial of a sweep, between its exports to "
+          "`exports/NAME/step-N`; 0 = only at its end");
     v.key("keep", exports.keep, "number of newest `exports/NAME/step-N` that are kept",
           {.range = at_least(1)});
 }
@@ -323,7 +324,8 @@ void keys(V& v, SweepJob& sweep) {
     constexpr int most_rungs = 30;  // beyond these all but the last are at the first step
     constexpr int most_reduction = 1000;
     v.key("objective", sweep.objective, sweep_objective_words,
-          "what ranks the trials of a dataset: `eval_loss`, `exact_match`");
+          "what ranks the trials of a dataset: `eval_loss`; `exact_match`, for losses of pairs "
+          "the reward accuracy");
     v.key("top_k", sweep.top_k, "trials that are shown, and exported with `export: best`",
           {.range = at_least(1), .resume = Resume::allowed});
     v.key("export", sweep.exports, sweep_export_words,
@@ -342,8 +344,8 @@ void keys(V& v, SweepJob& sweep) {
     v.key("rung_eval_samples", sweep.rung_eval_samples,
           "evaluation samples used at rungs before the last; 0 = all");
     v.key("speculate", sweep.speculate, speculation_words,
-          "whether trials that wait at a rung train on, with halving: `auto`: where that costs "
-          "little; `always`; `never`",
+          "whether trials that wait at a rung train on, with halving: `auto`: if that costs "
+          "other trials little; `always`; `never`",
           {.resume = Resume::allowed});
     v.key("budget_hours", sweep.budget_hours,
           "hours of training after which the sweep ends; 0 = no limit",
