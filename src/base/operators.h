@@ -25,18 +25,17 @@ enum class RouterScores : std::uint8_t { softmax, sigmoid };
 /// Added to the sum of the scores that a normalised sigmoid router divides by.
 inline constexpr float least_score_sum = 1e-20F;
 
-/// The most experts of a router, and the most experts per row and groups of experts, that kernels
-/// have room for.
+/// Limits of kernels: most experts of a router, most experts per row, and most groups of experts.
 inline constexpr std::int64_t most_experts = 1024;
 inline constexpr std::int64_t most_experts_per_token = 32;
 inline constexpr std::int64_t most_expert_groups = 32;
 
-/// Gated delta nets: the widest convolution, rows of a chunk, and what is added to squares before a
-/// root makes lengths of them.
+/// Gated delta nets: the widest convolution, rows of a chunk, and the number that is added to the
+/// sum of squares of a vector before its length is computed.
 inline constexpr std::int64_t most_conv_width = 8;
 inline constexpr std::int64_t delta_chunk = 64;
 inline constexpr float delta_length_eps = 1e-6F;
-/// The most states of `tokens` rows that are kept (DeltaRule).
+/// Most states that are kept for `tokens` rows (DeltaRule).
 constexpr std::int64_t delta_states(std::int64_t tokens) {
     return tokens > 0 ? (tokens - 1) / delta_chunk : 0;
 }

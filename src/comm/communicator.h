@@ -83,8 +83,7 @@ std::unique_ptr<Communicator> make_mpi_communicator(const MpiSession& mpi,
 ///   - A call that synchronises a device (first use of a kernel, growing memory) would wait for
 ///     receives queued there. So a receive is queued on the GPU only after the sender's send is
 ///     queued, which an empty MPI message reports.
-///   - A send larger than NCCL's buffers ends only after the receiver's host has queued the
-///   receive,
+///   - A send larger than NCCL's buffers ends only once the receiver's host has queued the receive,
 ///     which happens in send(), receive(), settle() and Transfer::wait(). Two ranks that
 ///     synchronise their devices at once, each with such a send to the other, would wait for ever.
 ///     So settle() precedes the first use of code, and nothing is allocated or freed between

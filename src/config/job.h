@@ -245,7 +245,8 @@ struct DatasetJob {
     std::vector<DataFile> eval_files{};  ///< empty = only `eval_path`
     /// No key: an adapter with rewards writes what comes into the folder.
     bool made_in_job = false;
-    /// No key: adapters take prompts from it, and nobody trains on it. Its samples need no targets.
+    /// No key: adapters only take prompts from it; no adapter trains on it. Its samples need no
+    /// targets.
     bool only_prompts = false;
 
     bool has_eval() const { return !eval_path.empty() || eval_split.any(); }
@@ -375,7 +376,7 @@ int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
                 Linear linear);
 /// Whether the adapter has LoRA on linears of experts.
 bool targets_experts(const AdapterJob& adapter, const ModelSpec& model);
-/// Whether it has LoRA on MLPs of a model with experts, in experts or beside them.
+/// Whether the adapter has LoRA on MLPs of a model with experts, in experts or beside them.
 bool targets_mlps_of_experts(const AdapterJob& adapter, const ModelSpec& model);
 
 /// The tensors that an adapter's keys ask for.

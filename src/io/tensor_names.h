@@ -26,7 +26,7 @@ std::string expert_weight_name(std::int64_t layer, std::int64_t expert, Linear l
 std::string weight_name(std::int64_t layer, Linear linear);
 std::string bias_name(std::int64_t layer, Linear linear);
 
-/// What a name of the base model stands for.
+/// Whether a name of the base model is that of a norm, a bias or the weight of a linear.
 bool is_norm_name(const std::string& name);
 bool is_bias_name(const std::string& name);
 bool is_name_of(const std::string& name, Linear linear);
@@ -43,20 +43,22 @@ std::int64_t layer_in_name(const std::string& name);
 /// 17 of "...mlp.experts.17.up_proj..."; no_expert = the name has none.
 std::int32_t expert_in_name(const std::string& name);
 
-/// Of a tensor in the files of a model around a text model (ModelSpec::wrapper), its name in the
-/// text model: "model.layers.0..." of "language_model.model.layers.0...", of
-/// "model.language_model.layers.0..." and of itself. "" = no tensor of the text model.
+/// The name in the text model of a tensor in files of a model that wraps it (ModelSpec::wrapper):
+/// "model.layers.0..." of "language_model.model.layers.0...", of "model.language_model.layers.0..."
+/// and of itself. "" = no tensor of the text model.
 std::string name_in_text_model(const std::string& name);
 
-/// What files of Hugging Face call a module or tensor of the model, or words at the end of such a
-/// name, where they call it otherwise than base.h5: "model.language_model.layers.3.mlp.up_proj" of
-/// "model.layers.3.mlp.up_proj" in a wrapper, "w1" of "gate_proj" in mixtral.
+/// The name of a module or tensor in Hugging Face's files, of its name in base.h5; also for the
+/// last words of a name. They differ in wrappers ("model.language_model.layers.3.mlp.up_proj" of
+/// "model.layers.3.mlp.up_proj") and in mixtral ("w1" of "gate_proj"). has_other_names(): whether
+/// any name differs.
 bool has_other_names(const ModelSpec& model);
 std::string name_in_files(const ModelSpec& model, const std::string& name);
-/// And back, of any spelling; "" = no tensor of the text model.
+/// The inverse: the name in base.h5 of a name in files, in any spelling; "" = no tensor of the text
+/// model.
 std::string name_of_files(const ModelSpec& model, const std::string& name);
 std::string name_of_files(ExpertNames names, const std::string& name);
-/// For the tensors of an adapter, behind "base_model.model.".
+/// The same two for names of an adapter's tensors, without their "base_model.model.".
 std::string peft_name_in_files(const ModelSpec& model, const std::string& name);
 std::string peft_name_of_files(const ModelSpec& model, const std::string& name);
 
@@ -66,8 +68,9 @@ inline constexpr const char* tensor_of_experts_gate_up = "mlp.experts.gate_up_pr
 inline constexpr const char* tensor_of_experts_down = "mlp.experts.down_proj";
 inline constexpr const char* pattern_of_gate_up = ".*\\.gate_up_proj";
 
-/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight", and what tensors are called on
-/// an embedding (on_linear). Of an expert "...layers.3.mlp.experts.17.up_proj.lora_A.weight".
+/// Name of an adapter's tensor in PEFT's files:
+/// "base_model.model.model.layers.3.self_attn.q_proj.lora_A.weight"; on the embedding as on_linear
+/// has it; of an expert "...layers.3.mlp.experts.17.up_proj.lora_A.weight".
 std::string peft_tensor_name(std::int64_t layer, Linear linear, const FormTensor& tensor,
                              std::int32_t expert = no_expert);
 

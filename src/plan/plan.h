@@ -47,15 +47,16 @@ struct FileShare {
     std::int64_t taken = 0;    ///< in an epoch
 };
 
-/// What has come of a dataset that grows (DatasetJob::grows), for its one adapter: a batch has
-/// samples of one file. They are not in DatasetInfo::train, which has a batch as plans expect it.
+/// Batches that have arrived of a dataset that grows (DatasetJob::grows), for its one adapter. A
+/// batch has samples of one file. DatasetInfo::train does not have these samples: it has one batch
+/// of the size that plans expect.
 struct Arrivals {
     /// The batch of an optimizer step. Its samples are numbered from step x global_batch_size on,
     /// so that their numbers do not depend on where a run went on.
     struct Batch {
         std::vector<SampleInfo> samples;
         std::int32_t file = 0;     ///< number of its file
-        std::int32_t of_file = 0;  ///< batches of the file before it
+        std::int32_t of_file = 0;  ///< number of earlier batches of the same file
         bool ends_file = false;    ///< no later batch has samples of its file
         /// Samples that were left out (LossJob::max_staleness) before it; with `ends_file` also
         /// those behind it in its file.
@@ -63,7 +64,7 @@ struct Arrivals {
     };
     std::int32_t first_step = 0;  ///< of batches.front(); batches before it are trained
     std::deque<Batch> batches;
-    /// Steps that can be taken.
+    /// Number of steps whose batches have arrived, from step 0 on.
     std::int32_t steps() const { return first_step + static_cast<std::int32_t>(batches.size()); }
     bool has(std::int32_t step) const { return step >= first_step && step < steps(); }
     const Batch& of(std::int32_t step) const {
@@ -101,7 +102,7 @@ inline std::int64_t packed_samples(const AdapterJob& adapter, std::int32_t group
     const std::int64_t groups = adapter.loss.is_contrastive() ? adapter.global_batch_size : 1;
     return groups * group_samples;
 }
-/// How much a group counts in a global batch's size: a pair as one; KL samples do not count.
+/// Number of examples of a group in a global batch's size: 1 for a pair; KL samples do not count.
 inline std::int32_t group_examples(std::int32_t group_samples) {
     return data_kind(group_samples) == DataKind::labelled ? group_samples / 2 : 1;
 }
@@ -117,7 +118,8 @@ struct Cluster {
     /// Number of each rank's host; empty = hosts of `ranks_per_node` ranks each (hosts_of()).
     std::vector<std::int32_t> hosts = {};
     std::uint64_t bytes_per_rank = 0;  ///< memory that a rank may use; 0 = unknown, not checked
-    /// GPUs: host memory that a rank may use for streamed layers and activations; 0 as above.
+    /// GPUs: host memory that a rank may use for streamed layers and activations; 0 = unknown, not
+    /// checked.
     std::uint64_t host_bytes_per_rank = 0;
     BackendKind backend = BackendKind::cpu;
     /// Device whose built-in costs count, "h200" and so on (built_in_costs.h); "" = "cpu" or "h100"
@@ -139,7 +141,7 @@ struct StagePlan {
     bool has_embedding = false;
     bool has_head = false;
     AdapterSpan first_layer_adapters = {};  ///< adapters computed in the first layer
-    AdapterSpan last_layer_adapters = {};   ///< and in the last one; all in the layers between
+    AdapterSpan last_layer_adapters = {};  ///< in the last one; layers between compute all adapters
     /// Most layers whose frozen weights stay in the rank's memory. The others stream
     /// (plan/memory/streamed_layers.h).
     std::int32_t resident_layers = all_layers;
@@ -164,7 +166,7 @@ struct ReplicaPlan {
     /// inputs of the other layers. Backward runs their forward again, into activations that all
     /// layers and microbatches share, except for StagePlan::offloaded_layers.
     Recompute recompute = Recompute::none;
-    std::int32_t max_in_flight = 1;  ///< microbatches forwarded and not backwarded on stage 0
+    std::int32_t max_in_flight = 1;  ///< most microbatches between forward and backward on stage 0
     /// LoRA pad columns R of the augmented matrix. A microbatch with more goes by segment.
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
@@ -196,7 +198,8 @@ struct AdapterPlan {
 /// Memory of one rank in bytes; exact for what a stage allocates, an upper bound in `engine`.
 struct MemoryPlan {
     std::uint64_t weights = 0;  ///< frozen base incl. LoRA pads
-    /// Masters, gradients and moments of the adapters admitted first; at least of the largest one.
+    /// Masters, gradients and moments of the adapters admitted first, or of the largest adapter if
+    /// that is more.
     std::uint64_t adapters = 0;
     std::uint64_t activations = 0;  ///< all slots
     std::uint64_t workspace = 0;    ///< scratch shared by all layers, logits chunk, message buffers
@@ -232,9 +235,9 @@ struct Plan {
     bool fp8_one_order = false;
     /// Some adapter has LoRA in experts from the start; only then later ones may.
     bool expert_lora = false;
-    /// What mixers and MLPs add to the residual stream is kept: an adapter of the start reads it in
-    /// backward (reads_outputs() in config/job.h). Adapters that come later read it too; without it
-    /// they make it again.
+    /// Slots keep what mixers and MLPs add to the residual stream, because an adapter of the first
+    /// plan reads it in backward (reads_outputs() in config/job.h). Adapters that are added later
+    /// read it too; if slots do not keep it, they compute it again.
     bool dora_outputs = false;
     /// Device whose built-in costs packings are made with: the cluster's; for a continued run the
     /// device that it began on, so that packings repeat.
@@ -247,7 +250,7 @@ struct Plan {
     /// with built-in costs. Not in plan.yaml. Empty = the costs above.
     std::vector<DegreeCosts> measured;
     std::vector<ReplicaPlan> replicas;  ///< the deployment: by falling `tensor` (place.h)
-    bool joint = false;                 ///< several replicas, also while they are not all known
+    bool joint = false;                 ///< several replicas, even if not all of them are known yet
     std::vector<AdapterPlan> adapters;
     /// Adapters that sums, counters and message tails have room for.
     std::int32_t adapter_capacity = 0;

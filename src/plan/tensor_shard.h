@@ -46,13 +46,15 @@ struct LinearSlice {
     Slice in;
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
-/// Of `of`, a layer's, which may be in experts: each expert is cut as an MLP is.
+/// A lane's part of a layer's linear `of`, which may be in experts: every expert is cut as an MLP
+/// is.
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
                        const TensorLane& lane);
-/// Of another tensor of a layer, which `whole` has.
+/// A lane's part of another tensor of a layer. `whole` and `own`: the tensor's shape in the model
+/// and on the lane.
 LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane);
-/// o and down.
+/// True for o and down.
 inline bool is_cut_by_columns(Linear linear) {
     return lane_cut(linear) == LaneCut::columns;
 }

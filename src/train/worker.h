@@ -31,7 +31,7 @@ struct Worker : RunLedger {
     /// trained something.
     std::string reason_to_stop();
 
-    /// Ranks have the adapter's state in memory.
+    /// Whether ranks have the adapter's state in memory.
     bool holds(AdapterId adapter) const;
     std::vector<AdapterId> held() const;
     /// Frees the memory of adapters that have ended.
@@ -42,10 +42,11 @@ struct Worker : RunLedger {
     /// - for texts of trials, whose weights may not be kept later;
     /// - for texts on workers that report ends.
     bool changes_in_stream() const;
-    /// Trials may end at rungs, and others take their places, without draining the pipeline.
+    /// Whether trials may end at rungs, and others take their places, without draining the
+    /// pipeline.
     bool searches_in_stream() const { return adapters.has_rungs() && changes_in_stream(); }
-    /// An end makes room for an adapter that needs an empty pipeline to come; or adapters whose
-    /// batches are used up need one to go.
+    /// Whether the pipeline drains when an adapter ends: adapters may still come, and they come and
+    /// go only with an empty pipeline.
     bool ends_need_drain() const;
 
     const RunParts& parts;
@@ -53,7 +54,7 @@ struct Worker : RunLedger {
     StreamTrainer stream;
     int signal = 0;  ///< the first signal that came to any rank; 0 = none
 
-    // The current stream.
+    // Values of the current stream.
     bool copies_fit = false;       ///< host memory holds copies of everything a checkpoint keeps
     std::int32_t fixed_end = 0;    ///< the stream ends before this round, whoever trains
     Services* services = nullptr;  ///< set by Services

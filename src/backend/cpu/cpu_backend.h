@@ -65,7 +65,7 @@ class CpuBackend : public Backend {
     void reserve_row_losses(std::int64_t rows);
     /// Adds the rows' losses and guesses to the sums of `op`, in row order.
     void add_row_losses(const CrossEntropy& op);
-    /// Makes the codes of what an operator has written, if they are wanted.
+    /// Makes the codes of the matrix that an operator has written, if `codes` asks for them.
     void make_codes(const RowCodes& codes, const TensorView& written);
     /// Cuts [0, rows) at the ends of segments and into blocks; fills lora_blocks_.
     void cut_lora_rows(const LoraRows& lora, std::int64_t rows);

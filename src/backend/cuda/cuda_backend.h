@@ -87,28 +87,29 @@ class CudaBackend final : public Backend {
     /// The rest of lora_tables(); puts all tables on the device.
     void place_tables(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows,
                       kernels::LoraTables& tables);
-    /// Sets swept_targets_ to these two, with copies of their slots without dropout, for an
-    /// operator that does not read their X.
+    /// Sets swept_targets_ to `first` and `second`, with copies of their slots without dropout, for
+    /// an operator that does not read X of these targets.
     void pass_without_dropout(const LoraTarget& first, const LoraTarget& second);
-    /// Valid until the next call.
+    /// The result is valid until the next call.
     kernels::LoraRowCuts row_cuts(const LoraRows& lora, std::int64_t rows);
     void add_pack(const LoraPack& op, kernels::LoraPackParams& params);
     void add_tiles(const LoraRows& lora, std::int64_t rows, std::int32_t tile_rows);
-    /// How many of the first operators run in one launch, as they have the same wide; 0: the first
-    /// one runs by segment.
+    /// Number of operators, from the first on, that run in one launch, because ExpertLora::wide is
+    /// the same; 0: the first one runs by segment.
     std::size_t count_alike(ExpertLoras ops) const;
-    /// The slices of operators with equal narrow and as many columns of wide, on the device.
+    /// Slices of operators on the device. The operators have the same ExpertLora::narrow, and the
+    /// same number of columns of ExpertLora::wide.
     kernels::ExpertLoraSlices expert_slices(ExpertLoras ops);
-    /// The factors of what a product with `outputs` columns adds, at `bytes` of the operator's
-    /// scratch.
-    /// Codes of the rows of x; without codes nothing.
+    /// Makes fp8 codes of the rows of x; nothing if `codes` has none.
     kernels::ExpertCodes code_rows(const ExpertCodes& codes, const TensorView& x);
-    /// Of the T k rows of gradients, scaled, for the transposed codes.
+    /// Makes codes of the T k scaled rows of gradients, for products with the transposed codes.
     kernels::ExpertCodes code_gradients(const ExpertCodes& codes, const TensorView& x,
                                         const ExpertRoutes& routes, bool gathered);
+    /// Factors of the LoRA of `ops`, which a product with `outputs` columns adds. They lie behind
+    /// the first `bytes` bytes of the operator's scratch.
     kernels::ExpertAddition add_factors(ExpertLoras ops, std::int64_t outputs,
                                         std::size_t bytes = 0);
-    /// Writes into each tile the number of tiles of its slot; returns the largest number.
+    /// Writes into each tile how many tiles its slot has; returns the largest such number.
     std::int32_t count_tiles_of_slots(std::size_t slots);
 
     int device_;

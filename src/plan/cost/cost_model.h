@@ -9,13 +9,13 @@
 
 namespace loratrain {
 
-/// Work, and seconds of a microbatch, a message or a gradient sum by the costs of a rank.
+/// Work of microbatches, and seconds of microbatches, messages and gradient sums by a rank's costs.
 
 /// Work of causal attention for a sample, averaged over the layers of a model, some of which may
 /// have another mixer.
 class AttentionSpan {
   public:
-    /// Of a model with attention in all layers, without sliding windows.
+    /// For a model with attention in all layers and without sliding windows.
     AttentionSpan() = default;
     explicit AttentionSpan(const ModelSpec& model);
 
@@ -35,39 +35,37 @@ MicrobatchLoad load_of(const Microbatch& microbatch, const AttentionSpan& span);
 AdapterLoads loads_of(const Microbatch& microbatch, const AttentionSpan& span);
 
 /// Predicted seconds of a microbatch on a stage.
-/// - Device: forward of the stage with the head includes loss and its gradient. Backward includes
-/// the
-///   second forward of `Recompute::layer` for layers that are not kept; the model's first layer has
-///   no gradient of its input.
+/// - Device: on the stage with the head, forward includes the loss and its gradient. With
+///   `Recompute::layer` backward includes the second forward of layers that are not kept. The
+///   model's first layer has no gradient of its input.
 /// - Host: it runs ahead of the device. The longer of both counts, for forward and backward
 ///   together; if that is the host, both passes are longer in proportion.
 /// - Streamed layers: of S layers through B buffers, S - B are copied per pass beside computation.
 ///   S - B times layer_traffic is added to the device's time, and link_power makes it longer.
-/// - Offloaded activations (plan/memory/offload.h), beside computation: copied to the host in
-/// forward
-///   (not for evaluations), copied back in backward instead of a second forward; all layers except
-///   those in buffers.
+/// - Offloaded activations (plan/memory/offload.h): copied beside computation, to the host in
+///   forward (not for evaluations), and back in backward instead of a second forward. Layers in
+///   buffers are not copied.
 struct PassSeconds {
     double forward = 0.0;
     double backward = 0.0;
 };
 PassSeconds pass_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                          Recompute recompute, bool evaluation = false);
-/// One of both passes.
+/// The same for one of the two passes.
 double forward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                        bool evaluation = false);
 double backward_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                         Recompute recompute);
-/// Both passes; and the largest value of several stages.
+/// Forward and backward together; and the largest value of several stages.
 double stage_seconds(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                      Recompute recompute);
 double slowest_seconds(const CostModel& costs, const std::vector<StagePlan>& stages,
                        const AdapterLoads& loads, Recompute recompute);
-/// Share of a microbatch's transfers of layers that computation hides. 1: they cost only
-/// layer_traffic.
+/// Share of a microbatch's transfers of streamed layers that computation hides. 1: transfers cost
+/// only layer_traffic.
 double hidden_share(const CostModel& costs, const StagePlan& stage, const AdapterLoads& loads,
                     Recompute recompute);
-/// The same for activations that go to the host and come back.
+/// The same for transfers of offloaded activations, to the host and back.
 double hidden_offload_share(const CostModel& costs, const StagePlan& stage,
                             const AdapterLoads& loads, Recompute recompute);
 /// The host's seconds for a microbatch's forward and backward.

@@ -11,15 +11,15 @@
 
 namespace loratrain {
 
-/// A device to plan for, which need not be there.
+/// A device to plan for. No such device need be in this machine.
 struct Device {
     std::string name;  ///< as device_names() (built_in_costs.h)
     BackendKind backend = BackendKind::cpu;
-    std::uint64_t bytes =
-        0;               ///< memory of an empty one, its driver's context taken off; 0 = a host
+    /// Memory of an idle device, without its driver's context; 0 = a host.
+    std::uint64_t bytes = 0;
     double watts = 0.0;  ///< its power limit; 0 = not known
-    /// Speeds of whole runs were off by at most this share from what the costs built in predict; 0
-    /// = none was compared.
+    /// Largest difference between measured speeds of whole runs and predictions by the built-in
+    /// costs, as a share; 0 = no run was compared.
     double seen_error = 0.0;
 };
 
