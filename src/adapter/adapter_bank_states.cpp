@@ -2,6 +2,7 @@
 
 #include "adapter/adapter_bank.h"
 #include "base/error.h"
+#include "base/pages.h"
 
 /// Values of adapters on the host: for exports, checkpoints and what is read from them.
 
@@ -17,6 +18,7 @@ std::vector<float> AdapterBank::numbers(AdapterId adapter, Part part) const {
     if (on_host) {
         array = state.suspended.arrays[index_of(part)];
     } else {
+        reserve_large(array, state.words(part));
         array.resize(state.words(part));
         backend_.download(array.data(), resident(adapter).array(part), state.bytes(part));
     }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <thread>
 
@@ -18,6 +19,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::size_t share_bytes = std::size_t{64} << 20U;
+constexpr std::size_t least_large = std::size_t{32} << 20U;  // glibc's DEFAULT_MMAP_THRESHOLD_MAX
 
 /// Has the system give the pages their memory now, on several threads: one clears 2 to 4 GB/s.
 void populate_pages(char* data, std::size_t bytes) {
@@ -89,6 +91,15 @@ void SharedPages::map(const std::string& what) {
 SharedPages::~SharedPages() {
     munmap(data_, bytes_);
     close(file_);
+}
+
+void prefer_large_pages(void* data, std::size_t bytes) {
+    if (bytes < least_large) return;
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    const std::size_t before = ceil_div(begin, page) * page - begin;
+    // A system that does not know this advice gives usual pages.
+    madvise(static_cast<char*>(data) + before, bytes - before, MADV_HUGEPAGE);
 }
 
 }  // namespace loratrain

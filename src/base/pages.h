@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace loratrain {
 
@@ -59,5 +60,18 @@ class SharedPages {
     std::size_t bytes_;
     int file_ = -1;
 };
+
+/// Asks for large pages behind an array to which nobody has written: the system gives them at the
+/// first write, in a part of the time. Arrays of less than 32 MiB stay as they are: the C library
+/// takes them from memory that it keeps, larger ones from the system each time.
+void prefer_large_pages(void* data, std::size_t bytes);
+
+/// Room for `count` elements in a vector that has none yet, with prefer_large_pages().
+template <typename T>
+void reserve_large(std::vector<T>& values, std::size_t count) {
+    if (values.capacity() >= count) return;
+    values.reserve(count);
+    prefer_large_pages(values.data(), count * sizeof(T));
+}
 
 }  // namespace loratrain

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "io/capped_problems.h"
+#include "io/checksum.h"
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/json_text.h"
@@ -152,17 +153,15 @@ std::string read_header(const InputFile& file) {
     return text;
 }
 
-std::string header_text(const std::vector<const NamedTensor*>& tensors,
+std::string header_text(const std::vector<const TensorSource*>& tensors,
                         const std::map<std::string, std::string>& extra_metadata, DType dtype) {
     Json header;
     header["__metadata__"] = extra_metadata;
     header["__metadata__"]["format"] = "pt";
     std::uint64_t begin = 0;
-    for (const NamedTensor* tensor : tensors) {
-        const std::uint64_t end = begin + tensor->values.size() * size_of(dtype);
-        LORATRAIN_CHECK(
-            element_count(tensor->shape) == static_cast<std::int64_t>(tensor->values.size()),
-            tensor->name);
+    for (const TensorSource* tensor : tensors) {
+        const auto count = static_cast<std::uint64_t>(element_count(tensor->shape));
+        const std::uint64_t end = begin + count * size_of(dtype);
         LORATRAIN_CHECK(!header.contains(tensor->name), tensor->name, " is given twice");
         header[tensor->name] = {{"dtype", dtype == DType::f32 ? "F32" : "BF16"},
                                 {"shape", tensor->shape},
@@ -174,12 +173,42 @@ std::string header_text(const std::vector<const NamedTensor*>& tensors,
     return text;
 }
 
-void write_values(OutputFile& file, const std::vector<float>& values, DType dtype) {
-    if (dtype == DType::f32) return file.write(values.data(), values.size() * sizeof(float));
-    std::vector<BFloat16> rounded(values.size());
-    std::transform(values.begin(), values.end(), rounded.begin(), to_bfloat16);
-    file.write(rounded.data(), rounded.size() * sizeof(BFloat16));
-}
+/// A file, and the checksum of what is written into it.
+class SummedFile {
+  public:
+    explicit SummedFile(const std::string& path) : file_(path) {}
+
+    void write(const void* data, std::uint64_t bytes) {
+        file_.write(data, bytes);
+        checksum_.update(data, bytes);
+    }
+
+    /// Block by block, which the processor's cache still holds when its sum is taken.
+    void write_values(std::span<const float> values, DType dtype) {
+        constexpr std::size_t most = std::size_t{1} << 16U;
+        while (!values.empty()) {
+            const std::span<const float> block = values.first(std::min(most, values.size()));
+            values = values.subspan(block.size());
+            if (dtype == DType::f32) {
+                write(block.data(), block.size_bytes());
+                continue;
+            }
+            rounded_.resize(block.size());
+            std::transform(block.begin(), block.end(), rounded_.begin(), to_bfloat16);
+            write(rounded_.data(), rounded_.size() * sizeof(BFloat16));
+        }
+    }
+
+    std::string close() {
+        file_.close();
+        return checksum_.hex();
+    }
+
+  private:
+    OutputFile file_;
+    Checksum checksum_;
+    std::vector<BFloat16> rounded_;
+};
 
 /// Reads the JSON header of a file whose data section has `data_bytes` bytes. Checks known dtypes,
 /// sizes that match shapes, and ranges that cover the section without hole or overlap.
@@ -270,24 +299,47 @@ std::vector<float> SafetensorsFile::read_floats(const std::string& name) const {
     return values;
 }
 
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                       const std::map<std::string, std::string>& extra_metadata, DType dtype) {
-    std::vector<const NamedTensor*> sorted;
+std::vector<TensorSource> sources_of(const std::vector<NamedTensor>& tensors) {
+    std::vector<TensorSource> sources;
+    sources.reserve(tensors.size());
+    for (const NamedTensor& tensor : tensors) {
+        sources.push_back({tensor.name, tensor.shape, [&tensor](std::vector<float>& /*room*/) {
+                               return std::span<const float>(tensor.values);
+                           }});
+    }
+    return sources;
+}
+
+std::string write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
+                              const std::map<std::string, std::string>& extra_metadata,
+                              DType dtype) {
+    std::vector<const TensorSource*> sorted;
     sorted.reserve(tensors.size());
-    for (const NamedTensor& tensor : tensors) sorted.push_back(&tensor);
+    for (const TensorSource& tensor : tensors) sorted.push_back(&tensor);
     std::sort(sorted.begin(), sorted.end(),
-              [](const NamedTensor* a, const NamedTensor* b) { return a->name < b->name; });
+              [](const TensorSource* a, const TensorSource* b) { return a->name < b->name; });
     const std::string header = header_text(sorted, extra_metadata, dtype);
     const std::uint64_t header_bytes = header.size();
+    std::string checksum;
     write_file_atomic(path, [&](const std::string& temporary) {
-        OutputFile file(temporary);
+        SummedFile file(temporary);
         file.write(&header_bytes, sizeof(header_bytes));
         file.write(header.data(), header.size());
-        for (const NamedTensor* tensor : sorted) {
-            write_values(file, tensor->values, dtype);
+        std::vector<float> room;
+        for (const TensorSource* tensor : sorted) {
+            const std::span<const float> values = tensor->values(room);
+            LORATRAIN_CHECK(element_count(tensor->shape) == std::ssize(values), tensor->name);
+            file.write_values(values, dtype);
         }
-        file.close();
+        checksum = file.close();
     });
+    return checksum;
+}
+
+std::string write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& extra_metadata,
+                              DType dtype) {
+    return write_safetensors(path, sources_of(tensors), extra_metadata, dtype);
 }
 
 }  // namespace loratrain

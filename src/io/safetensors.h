@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,10 +61,25 @@ struct NamedTensor {
     std::vector<float> values;
 };
 
+/// A float tensor whose values lie elsewhere, or are put together when they are written.
+struct TensorSource {
+    std::string name;
+    std::vector<std::int64_t> shape;
+    /// Values that are valid until `room` is used again, in which they may lie.
+    std::function<std::span<const float>(std::vector<float>& room)> values;
+};
+
+/// The tensors outlive their sources.
+std::vector<TensorSource> sources_of(const std::vector<NamedTensor>& tensors);
+
 /// Writes a file atomically: tensors in F32 or BF16, sorted by name; metadata {"format": "pt",
-/// extra_metadata...}; the header padded to 8 bytes.
-void write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
-                       const std::map<std::string, std::string>& extra_metadata = {},
-                       DType dtype = DType::f32);
+/// extra_metadata...}; the header padded to 8 bytes. Returns the checksum of the bytes that it has
+/// written, which is file_checksum() of a file that is whole.
+std::string write_safetensors(const std::string& path, const std::vector<TensorSource>& tensors,
+                              const std::map<std::string, std::string>& extra_metadata = {},
+                              DType dtype = DType::f32);
+std::string write_safetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
+                              const std::map<std::string, std::string>& extra_metadata = {},
+                              DType dtype = DType::f32);
 
 }  // namespace loratrain

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/pages.h"
 
 namespace loratrain {
 
@@ -45,7 +46,7 @@ void AdapterParts::add(AdapterPiece piece) {
     if (piece.last && values.empty()) {
         values = std::move(piece.values);
     } else {
-        values.reserve(piece.total);
+        reserve_large(values, piece.total);
         values.insert(values.end(), piece.values.begin(), piece.values.end());
     }
     if (piece.last) --found->second.ranks_left;
@@ -53,11 +54,14 @@ void AdapterParts::add(AdapterPiece piece) {
 
 std::map<PartKey, AdapterParts::ByRank> AdapterParts::take_complete(PartUse use) {
     std::map<PartKey, ByRank> complete;
-    std::erase_if(parts_, [&](auto& entry) {
-        if (entry.first.use != use || entry.second.ranks_left > 0) return false;
-        complete[entry.first] = std::move(entry.second.values);
-        return true;
-    });
+    for (auto next = parts_.begin(); next != parts_.end();) {
+        if (next->first.use != use || next->second.ranks_left > 0) {
+            ++next;
+            continue;
+        }
+        complete[next->first] = std::move(next->second.values);  // std::erase_if would copy them
+        next = parts_.erase(next);
+    }
     return complete;
 }
 

@@ -207,8 +207,8 @@ class CheckpointTarget final : public Target {
         put(dir(round) + "state.json", to_json(state, sample_.job));
         put(dir(round) + "job.yaml", sample_.identity.job_yaml);
         for (const AdapterJob& adapter : sample_.job.adapters) {
-            write_stored_adapter(dir(round) + stored_adapter_name(adapter), tensors(adapter, true),
-                                 {round, 0});
+            write_stored_adapter(dir(round) + stored_adapter_name(adapter),
+                                 sources_of(tensors(adapter, true)), {round, 0});
         }
         write_safetensors(dir(round) + "one.best", tensors(sample_.job.adapters[0], false));
         write_manifest(round, true);

@@ -88,10 +88,11 @@ class Checkpoints : public ::testing::Test {
             const Residence residence = bank.residence(adapter);
             if (residence == Residence::released && writer) writer->keep(adapter);
             if (residence == Residence::absent || residence == Residence::released) continue;
-            std::vector<NamedTensor> stored;
+            std::vector<std::vector<NamedTensor>> whole;
+            std::vector<TensorSource> stored;
             for (const StoredPart& part : stored_parts) {
-                append_part(part, gather_adapter(session(), job_, plan_, bank, adapter, part.part),
-                            stored);
+                whole.push_back(gather_adapter(session(), job_, plan_, bank, adapter, part.part));
+                append_part(part, sources_of(whole.back()), stored);
             }
             if (writer) writer->write(adapter, stored, bank.counters(adapter));
         }

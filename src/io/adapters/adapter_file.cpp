@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -183,16 +184,18 @@ void require_adapter_directory(const std::string& dir) {
 }
 
 void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
-                   const std::string& base_model_name_or_path,
-                   const std::vector<NamedTensor>& tensors, const std::string& base_quantization) {
+                   const std::string& base_model_name_or_path, std::vector<NamedTensor> tensors,
+                   const std::string& base_quantization) {
     make_directory(dir);
+    const std::int64_t layers = layers_of_names(tensors);
     const AdapterJob exported = exported_job(adapter);
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
     write_safetensors(cat(dir, "/", adapter_weights_name),
-                      exported_tensors(adapter, model, tensors), metadata, adapter.export_dtype);
-    write_text_atomic(dir + config_name, peft_config_text(exported, base_model_name_or_path, model,
-                                                          layers_of_names(tensors)));
+                      exported_tensors(adapter, model, std::move(tensors)), metadata,
+                      adapter.export_dtype);
+    write_text_atomic(dir + config_name,
+                      peft_config_text(exported, base_model_name_or_path, model, layers));
 }
 
 std::string adapter_checksum(const std::string& dir) {

@@ -21,8 +21,7 @@ void require_adapter_directory(const std::string& dir);
 /// indent 2, sorted). The quantisation of the base stands as base_quantization in the metadata of
 /// the tensors, which PEFT does not read; PEFT's configs refuse or drop unknown keys.
 void write_adapter(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
-                   const std::string& base_model_name_or_path,
-                   const std::vector<NamedTensor>& tensors,
+                   const std::string& base_model_name_or_path, std::vector<NamedTensor> tensors,
                    const std::string& base_quantization = "");
 
 /// Copies the tokenizer and the chat template of the Hugging Face folder `base` into `dir`, each

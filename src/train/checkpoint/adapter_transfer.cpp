@@ -1,11 +1,11 @@
 #include "train/checkpoint/adapter_transfer.h"
 
-#include <algorithm>
 #include <cstring>
-#include <iterator>
+#include <utility>
 
 #include "adapter/grad_units.h"
 #include "base/error.h"
+#include "base/pages.h"
 
 namespace loratrain {
 
@@ -15,60 +15,78 @@ bool same_bits(std::span<const float> a, std::span<const float> b) {
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
 }
 
-/// Puts together what the lanes of a stage have of an adapter's tensors.
-class StageTensors {
+/// A tensor of a stage, in the parts that lanes have of it.
+class TensorOfLanes {
   public:
-    StageTensors(const AdapterJob& adapter, const ModelSpec& model, const StagePlan& stage,
-                 const LayerRange& layers, AdapterBank::Part part)
-        : adapter_(adapter),
-          model_(model),
-          stage_(stage),
-          layers_(layers),
-          part_(part),
-          whole_(adapter_tensors(adapter, model, layers, part)) {}
+    struct Part {
+        TensorCut cut;
+        std::int32_t rank = 0;
+        std::span<const float> values;
+    };
 
-    /// Lanes come in their order.
-    void add(const TensorLane& lane, std::span<const float> values) {
-        const AdapterLayout layout(adapter_, model_, layers_, lane);
-        const std::span<const PlacedTensor> tensors = layout.tensors(part_);
-        LORATRAIN_CHECK(std::ssize(values) == layout.count(part_), "rank ",
-                        stage_.rank + lane.index, " has ", values.size(), " values of ",
-                        adapter_.name, " instead of ", layout.count(part_));
-        cuts_.resize(tensors.size());
-        for (std::size_t i = 0; i < tensors.size(); ++i) {
-            const auto [first, count] = tensors[i].range;
-            add(i, tensors[i].cut, lane,
-                values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+    TensorOfLanes(std::string where, std::vector<Part> parts)
+        : where_(std::move(where)), parts_(std::move(parts)) {}
+
+    /// TensorSource::values: those of a lane that has the whole tensor, else joined in `room`.
+    std::span<const float> values(std::vector<float>& room) const {
+        const Part& first = parts_.front();
+        if (first.cut.is_whole()) {
+            for (std::size_t i = 1; i < parts_.size(); ++i) check_equal(parts_[i], first.values);
+            return first.values;
         }
+        const auto count = static_cast<std::size_t>(first.cut.whole_count());
+        reserve_large(room, count);
+        room.resize(count);
+        for (std::size_t i = 0; i < parts_.size(); ++i) {
+            const bool is_new = i == 0 || parts_[i].cut.own != parts_[i - 1].cut.own;
+            if (is_new) {
+                paste(parts_[i].cut, parts_[i].values, room);
+            } else {
+                check_equal(parts_[i], room);
+            }
+        }
+        return room;
     }
-
-    std::vector<NamedTensor> take() { return std::move(whole_); }
 
   private:
-    void add(std::size_t i, const TensorCut& cut, const TensorLane& lane,
-             std::span<const float> values) {
-        std::vector<float>& whole = whole_[i].values;
-        whole.resize(static_cast<std::size_t>(cut.whole_count()));
-        if (lane.index == 0 || cut.own != cuts_[i].own) {
-            paste(cut, values, whole);
-        } else if (!same_bits(values, cut_out(cut, whole))) {
-            throw Error(
-                cat("adapter ", adapter_.name, ", ", whole_[i].name, ": ranks ",
-                    stage_.rank + lane.index - 1, " and ", stage_.rank + lane.index,
-                    " should have the same values, but differ; a GPU or its memory may be faulty: "
-                    "start again, from the last checkpoint"));
-        }
-        cuts_[i] = cut;
+    /// That the part is what `whole` has in its places.
+    void check_equal(const Part& part, std::span<const float> whole) const {
+        const bool same = part.cut.is_whole() ? same_bits(part.values, whole)
+                                              : same_bits(part.values, cut_out(part.cut, whole));
+        if (same) return;
+        throw Error(cat("adapter ", where_, ": ranks ", part.rank - 1, " and ", part.rank,
+                        " should have the same values, but differ; a GPU or its memory may be "
+                        "faulty: start again, from the last checkpoint"));
     }
 
-    const AdapterJob& adapter_;
-    const ModelSpec& model_;
-    const StagePlan& stage_;
-    LayerRange layers_;
-    AdapterBank::Part part_;
-    std::vector<NamedTensor> whole_;
-    std::vector<TensorCut> cuts_;  ///< of the lane before
+    std::string where_;
+    std::vector<Part> parts_;  ///< of the lanes in their order
 };
+
+/// What each lane of a stage has, tensor by tensor.
+std::vector<std::vector<TensorOfLanes::Part>> parts_of_lanes(
+    const AdapterJob& adapter, const Plan& plan, const StagePlan& stage, const LayerRange& layers,
+    AdapterBank::Part part, const ValuesOfRanks& values_of) {
+    std::vector<std::vector<TensorOfLanes::Part>> all;
+    const std::int32_t lanes = plan.replicas.front().tensor;
+    for (std::int32_t lane = 0; lane < lanes; ++lane) {
+        const std::int32_t rank = stage.rank + lane;
+        const AdapterLayout layout(adapter, plan.model, layers, {lane, lanes});
+        const std::span<const PlacedTensor> tensors = layout.tensors(part);
+        const std::span<const float> values = values_of(rank);
+        LORATRAIN_CHECK(std::ssize(values) == layout.count(part), "rank ", rank, " has ",
+                        values.size(), " values of ", adapter.name, " instead of ",
+                        layout.count(part));
+        all.resize(tensors.size());
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const auto [first, count] = tensors[i].range;
+            const auto own =
+                values.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+            all[i].push_back({tensors[i].cut, rank, own});
+        }
+    }
+    return all;
+}
 
 }  // namespace
 
@@ -92,19 +110,33 @@ void check_copies(const Job& job, const Plan& plan, AdapterId adapter,
     }
 }
 
+std::vector<TensorSource> tensors_of(const Job& job, const Plan& plan, AdapterId adapter,
+                                     AdapterBank::Part part, const ValuesOfRanks& values_of) {
+    const AdapterJob& own = job.adapter(adapter);
+    std::vector<TensorSource> all;
+    for (const StagePlan& stage : plan.replicas.front().stages) {
+        const LayerRange layers = state_layers(stage, adapter);
+        std::vector<NamedTensor> whole = adapter_tensors(own, plan.model, layers, part);
+        auto parts = parts_of_lanes(own, plan, stage, layers, part, values_of);
+        for (std::size_t i = 0; i < whole.size(); ++i) {
+            const TensorOfLanes tensor(cat(own.name, ", ", whole[i].name), std::move(parts[i]));
+            all.push_back({std::move(whole[i].name), std::move(whole[i].shape),
+                           [tensor](std::vector<float>& room) { return tensor.values(room); }});
+        }
+    }
+    return all;
+}
+
 std::vector<NamedTensor> join_values(const Job& job, const Plan& plan, AdapterId adapter,
                                      AdapterBank::Part part, const ValuesOfRanks& values_of) {
-    const ReplicaPlan& replica = plan.replicas.front();
     std::vector<NamedTensor> all;
-    for (const StagePlan& stage : replica.stages) {
-        StageTensors tensors(job.adapter(adapter), plan.model, stage, state_layers(stage, adapter),
-                             part);
-        for (std::int32_t lane = 0; lane < replica.tensor; ++lane) {
-            tensors.add({lane, replica.tensor}, values_of(stage.rank + lane));
-        }
-        std::vector<NamedTensor> of_stage = tensors.take();
-        all.insert(all.end(), std::make_move_iterator(of_stage.begin()),
-                   std::make_move_iterator(of_stage.end()));
+    for (TensorSource& source : tensors_of(job, plan, adapter, part, values_of)) {
+        NamedTensor& tensor =
+            all.emplace_back(NamedTensor{std::move(source.name), std::move(source.shape), {}});
+        const std::span<const float> values = source.values(tensor.values);
+        if (values.data() == tensor.values.data()) continue;
+        reserve_large(tensor.values, values.size());
+        tensor.values.assign(values.begin(), values.end());
     }
     return all;
 }

@@ -1,6 +1,7 @@
 #include "train/checkpoint/best_adapter.h"
 
 #include <filesystem>
+#include <utility>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -54,12 +55,12 @@ std::string kept_best_name(const AdapterJob& adapter) {
 }
 
 void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterState& state,
-                        AdapterId adapter, const std::vector<NamedTensor>& tensors) {
+                        AdapterId adapter, std::vector<NamedTensor> tensors) {
     const std::string target = best_dir(job, index(adapter)).string();
     const std::string temporary = target + ".tmp";
     fs::remove_all(temporary);
     write_adapter(temporary, job.adapter(adapter), model, job.model.base_model_name_or_path,
-                  tensors, job.model.base_quantization);
+                  std::move(tensors), job.model.base_quantization);
     write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
                                                format_exact(state.best_eval_loss), "\n"));
     replace_directory(temporary, target);

@@ -14,7 +14,7 @@ namespace loratrain {
 /// that has step and loss. All functions here: root only. Writes the folder, or replaces it as a
 /// whole.
 void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterState& state,
-                        AdapterId adapter, const std::vector<NamedTensor>& tensors);
+                        AdapterId adapter, std::vector<NamedTensor> tensors);
 
 /// Name of the weights of best/ in a checkpoint directory: "<name>.best", a safetensors file.
 std::string kept_best_name(const AdapterJob& adapter);

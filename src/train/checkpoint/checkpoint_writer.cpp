@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -25,7 +25,8 @@ namespace {
 
 constexpr const char* temporary_suffix = ".tmp";
 
-void write_manifest(const fs::path& dir, const RunIdentity& identity) {
+void write_manifest(const fs::path& dir, const RunIdentity& identity,
+                    const std::map<std::string, std::string>& known) {
     OrderedJson manifest;
     manifest["format"] = checkpoint_format;
     manifest["weights_checksum"] = identity.weights_checksum;
@@ -34,7 +35,9 @@ void write_manifest(const fs::path& dir, const RunIdentity& identity) {
     for (const auto& entry : fs::directory_iterator(dir)) {
         const std::string name = entry.path().filename().string();
         const bool hidden = name.starts_with('.');  // a removed file that somebody has open, on NFS
-        if (!hidden) files[name] = file_checksum(entry.path().string());
+        if (hidden) continue;
+        const auto found = known.find(name);
+        files[name] = found != known.end() ? found->second : file_checksum(entry.path().string());
     }
     write_text_atomic((dir / checkpoint_manifest_name).string(), dump_json(manifest, 2) + "\n");
 }
@@ -57,9 +60,9 @@ void remove_old(const fs::path& folder, int keep, std::int64_t round) {
 
 }  // namespace
 
-void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
-                 std::vector<NamedTensor>& stored) {
-    for (NamedTensor& tensor : tensors) {
+void append_part(const StoredPart& part, std::vector<TensorSource> tensors,
+                 std::vector<TensorSource>& stored) {
+    for (TensorSource& tensor : tensors) {
         tensor.name += part.suffix;
         stored.push_back(std::move(tensor));
     }
@@ -79,10 +82,10 @@ CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, 
     make_directory(temporary_.string());
 }
 
-void CheckpointWriter::write(AdapterId adapter, const std::vector<NamedTensor>& stored,
+void CheckpointWriter::write(AdapterId adapter, const std::vector<TensorSource>& stored,
                              const AdapterBank::Counters& counters) {
-    const fs::path path = temporary_ / stored_adapter_name(job_.adapter(adapter));
-    write_stored_adapter(path.string(), stored, counters);
+    const std::string name = stored_adapter_name(job_.adapter(adapter));
+    checksums_[name] = write_stored_adapter((temporary_ / name).string(), stored, counters);
 }
 
 void CheckpointWriter::keep(AdapterId adapter) {
@@ -98,7 +101,7 @@ void CheckpointWriter::complete(const RunState& state) {
     write_text_atomic((temporary_ / checkpoint_state_name).string(), to_json(state, job_));
     write_text_atomic((temporary_ / checkpoint_job_name).string(), identity_.job_yaml);
     keep_best_adapters(job_, state, temporary_.string());
-    write_manifest(temporary_, identity_);
+    write_manifest(temporary_, identity_, checksums_);
     replace_directory(temporary_.string(), target_.string());
     set_latest_round(folder_, state.round);
     remove_old(folder_, job_.checkpoint.keep, state.round);
@@ -106,8 +109,8 @@ void CheckpointWriter::complete(const RunState& state) {
 
 BackgroundCheckpoint::BackgroundCheckpoint(const Job& job, const Plan& plan,
                                            const RunIdentity& identity, std::int32_t round,
-                                           const std::string& root)
-    : job_(job), plan_(plan), writer_(job, identity, round, root) {}
+                                           const std::string& root, Beside beside)
+    : job_(job), plan_(plan), writer_(job, identity, round, root), beside_(beside) {}
 
 BackgroundCheckpoint::~BackgroundCheckpoint() {
     if (writing_.valid()) writing_.wait();
@@ -118,13 +121,13 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
     auto& parts = parts_[key.adapter];
     parts[key.part] = std::move(values);
     if (parts.size() < std::size(stored_parts)) return;
-    write([this, adapter = key.adapter, parts = std::move(parts), counters]() mutable {
-        std::vector<NamedTensor> stored;
+    write([this, adapter = key.adapter, parts = std::move(parts), counters] {
+        std::vector<TensorSource> stored;
         for (const StoredPart& part : stored_parts) {
-            const AdapterParts::ByRank by_rank = std::move(parts.at(part.part));
+            const AdapterParts::ByRank& by_rank = parts.at(part.part);
             append_part(part,
-                        join_values(job_, plan_, adapter, part.part,
-                                    [&](std::int32_t rank) { return std::span(by_rank.at(rank)); }),
+                        tensors_of(job_, plan_, adapter, part.part,
+                                   [&](std::int32_t rank) { return std::span(by_rank.at(rank)); }),
                         stored);
         }
         writer_.write(adapter, stored, counters);
@@ -144,7 +147,8 @@ void BackgroundCheckpoint::write(std::function<void()> work) {
     auto before = std::make_shared<std::future<void>>(std::move(writing_));
     writing_ = std::async(std::launch::async, [this, before, work = std::move(work)] {
         if (before->valid()) before->get();
-        const BackgroundWork background;
+        std::optional<BackgroundWork> background;
+        if (beside_ == Beside::training) background.emplace();
         const auto start = std::chrono::steady_clock::now();
         work();
         seconds_ += seconds_since(start);

@@ -17,13 +17,13 @@ namespace loratrain {
 /// Writes checkpoints.
 
 /// Appends an adapter's tensors of one part, by the names under which they are stored.
-void append_part(const StoredPart& part, std::vector<NamedTensor> tensors,
-                 std::vector<NamedTensor>& stored);
+void append_part(const StoredPart& part, std::vector<TensorSource> tensors,
+                 std::vector<TensorSource>& stored);
 
 /// Writes the files of a checkpoint, <root>/<round>/, in this order:
 ///   1. <root>/<round>.tmp/: a safetensors file per adapter (parameters, exp_avg, exp_avg_sq under
 ///      PEFT names) as its values come; then state.json, job.yaml, copies of best states (*.best),
-///      and manifest.json with the checksum of every file;
+///      and manifest.json with the checksum of every file: of adapters' files, what was written;
 ///   2. the folder is renamed to <round>;
 ///   3. LATEST is moved;
 ///   4. all but the newest `keep` are removed, and any of later rounds (left by a run that was set
@@ -38,7 +38,7 @@ class CheckpointWriter {
                      const std::string& root = "");
 
     /// Writes the file of an adapter. `stored`: the tensors of all stored parts.
-    void write(AdapterId adapter, const std::vector<NamedTensor>& stored,
+    void write(AdapterId adapter, const std::vector<TensorSource>& stored,
                const AdapterBank::Counters& counters);
     /// Takes the file of an adapter that is released from the newest checkpoint: it has not changed
     /// since.
@@ -52,15 +52,21 @@ class CheckpointWriter {
     std::filesystem::path folder_;
     std::filesystem::path target_;
     std::filesystem::path temporary_;
+    std::map<std::string, std::string> checksums_;  ///< known already, by file name
 };
 
-/// Drives a CheckpointWriter on threads of its own, one file after the other, while adapters train.
-/// Job, plan and identity must not change meanwhile. Rank 0 of a worker only.
+/// Drives a CheckpointWriter on threads of its own, one file after the other. Job, plan and
+/// identity must not change meanwhile. Rank 0 of a worker only.
 class BackgroundCheckpoint {
   public:
+    /// What goes on meanwhile: adapters train, and writing takes idle time (BackgroundWork), or the
+    /// worker waits for the files.
+    enum class Beside : std::uint8_t { training, nothing };
+
     /// The arguments outlive it. `root` as CheckpointWriter's.
     BackgroundCheckpoint(const Job& job, const Plan& plan, const RunIdentity& identity,
-                         std::int32_t round, const std::string& root = "");
+                         std::int32_t round, const std::string& root = "",
+                         Beside beside = Beside::training);
     /// Waits for files that are being written.
     ~BackgroundCheckpoint();
     BackgroundCheckpoint(const BackgroundCheckpoint&) = delete;
@@ -86,6 +92,7 @@ class BackgroundCheckpoint {
     const Job& job_;
     const Plan& plan_;
     CheckpointWriter writer_;
+    Beside beside_;
     std::map<AdapterId, std::map<StatePart, AdapterParts::ByRank>> parts_;
     double seconds_ = 0.0;
     std::future<void> writing_;

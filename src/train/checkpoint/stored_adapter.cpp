@@ -81,11 +81,11 @@ std::string stored_adapter_name(const AdapterJob& adapter) {
     return adapter.name + ".safetensors";
 }
 
-void write_stored_adapter(const std::string& path, const std::vector<NamedTensor>& tensors,
-                          const AdapterBank::Counters& counters) {
-    write_safetensors(path, tensors,
-                      {{applied_key, std::to_string(counters.applied_steps)},
-                       {skipped_key, std::to_string(counters.skipped_steps)}});
+std::string write_stored_adapter(const std::string& path, const std::vector<TensorSource>& tensors,
+                                 const AdapterBank::Counters& counters) {
+    return write_safetensors(path, tensors,
+                             {{applied_key, std::to_string(counters.applied_steps)},
+                              {skipped_key, std::to_string(counters.skipped_steps)}});
 }
 
 void check_stored_adapter(const std::string& path, const AdapterJob& adapter,

@@ -24,9 +24,9 @@ inline constexpr StoredPart stored_parts[] = {
 /// Name of the file in the checkpoint's directory.
 std::string stored_adapter_name(const AdapterJob& adapter);
 
-/// Writes the file. `tensors`: those of all stored parts, with suffixes.
-void write_stored_adapter(const std::string& path, const std::vector<NamedTensor>& tensors,
-                          const AdapterBank::Counters& counters);
+/// Writes the file and returns its checksum. `tensors`: those of all stored parts, with suffixes.
+std::string write_stored_adapter(const std::string& path, const std::vector<TensorSource>& tensors,
+                                 const AdapterBank::Counters& counters);
 
 /// InputError that lists every tensor or counter that the adapter cannot have left.
 void check_stored_adapter(const std::string& path, const AdapterJob& adapter,

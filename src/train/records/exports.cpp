@@ -53,10 +53,10 @@ void check_export(const std::string& dir, const AdapterJob& adapter, const Model
 }  // namespace
 
 void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,
-                  AdapterId adapter, const std::vector<NamedTensor>& tensors) {
+                  AdapterId adapter, std::vector<NamedTensor> tensors) {
     const std::string dir = export_dir(job, adapter);
-    write_adapter(dir, job.adapter(adapter), model, job.model.base_model_name_or_path, tensors,
-                  job.model.base_quantization);
+    write_adapter(dir, job.adapter(adapter), model, job.model.base_model_name_or_path,
+                  std::move(tensors), job.model.base_quantization);
     if (job.exports.tokenizer) copy_tokenizer_files(job.model.base_model_name_or_path, dir);
     write_text_atomic(cat(dir, "/", done_name), done_text(job.eval, state));
     log::info("exported " + dir);
@@ -119,12 +119,12 @@ void remove_whole(const fs::path& directory) {
 }  // namespace
 
 void write_step_export(const Job& job, const ModelSpec& model, AdapterId adapter, std::int32_t step,
-                       const std::vector<NamedTensor>& tensors) {
+                       std::vector<NamedTensor> tensors) {
     const std::string target = step_dir(job, adapter, step).string();
     const std::string temporary = target + ".tmp";
     remove_directory(temporary);
     write_adapter(temporary, job.adapter(adapter), model, job.model.base_model_name_or_path,
-                  tensors, job.model.base_quantization);
+                  std::move(tensors), job.model.base_quantization);
     if (job.exports.tokenizer) copy_tokenizer_files(job.model.base_model_name_or_path, temporary);
     write_text_atomic(cat(temporary, "/", ready_name), cat("step ", step, "\n"));
     replace_directory(temporary, target);

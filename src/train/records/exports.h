@@ -16,7 +16,7 @@ namespace loratrain {
 /// Writes adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root
 /// only.
 void write_export(const Job& job, const ModelSpec& model, const AdapterState& state,
-                  AdapterId adapter, const std::vector<NamedTensor>& tensors);
+                  AdapterId adapter, std::vector<NamedTensor> tensors);
 
 /// Checks the exports of a run that continues from directory `checkpoint`. A weights file that
 /// differs from the checkpoint, a config that does not fit, or a missing file is a warning, and the
@@ -31,7 +31,7 @@ void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,
 /// Writes the directory, or replaces it as a whole. Then removes all but the newest export.keep of
 /// the adapter.
 void write_step_export(const Job& job, const ModelSpec& model, AdapterId adapter, std::int32_t step,
-                       const std::vector<NamedTensor>& tensors);
+                       std::vector<NamedTensor> tensors);
 
 /// The directory is there.
 bool has_step_export(const Job& job, AdapterId adapter, std::int32_t step);

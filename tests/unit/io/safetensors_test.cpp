@@ -6,7 +6,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "base/tensor.h"
+#include "io/files.h"
 #include "support/files.h"
 #include "support/problems.h"
 #include "test_paths.h"
@@ -86,6 +88,43 @@ TEST(SafetensorsTest, HeaderIsPaddedAndSorted) {
     const auto header = nlohmann::json::parse(content.substr(8, bytes));
     EXPECT_EQ(header["x"]["data_offsets"], (std::vector<int>{0, 4}));
     EXPECT_EQ(header["y"]["data_offsets"], (std::vector<int>{4, 8}));
+}
+
+TEST(SafetensorsTest, ReturnsTheChecksumOfTheFile) {
+    const TempDir dir;
+    // Of more blocks than one, the last of them short.
+    std::vector<float> values(200'001);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) / 7.0F;
+    const std::vector<NamedTensor> tensors{{"b", {std::ssize(values)}, values}, {"a", {1}, {-2}}};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+        const std::string checksum = write_safetensors(dir.file("a"), tensors, {}, dtype);
+        EXPECT_EQ(checksum, file_checksum(dir.file("a")));
+        std::vector<float> want = values;
+        if (dtype == DType::bf16) {
+            for (float& value : want) value = to_float(to_bfloat16(value));
+        }
+        EXPECT_EQ(SafetensorsFile(dir.file("a")).read_floats("b"), want);
+    }
+}
+
+TEST(SafetensorsTest, TakesValuesWhereTheyAreOrInItsRoom) {
+    const TempDir dir;
+    const std::vector<float> lie_here{1, 2, 3};
+    const auto there = [&](std::vector<float>& /*room*/) { return std::span(lie_here); };
+    const auto joined = [](std::vector<float>& room) {
+        room.assign(2, 4.0F);
+        return std::span<const float>(room);
+    };
+    write_safetensors(
+        dir.file("a"),
+        std::vector<TensorSource>{{"b", {3}, there}, {"a", {2}, joined}, {"c", {1, 2}, joined}});
+    const SafetensorsFile file(dir.file("a"));
+    EXPECT_EQ(file.read_floats("a"), (std::vector<float>{4, 4}));
+    EXPECT_EQ(file.read_floats("b"), lie_here);
+    EXPECT_EQ(file.read_floats("c"), (std::vector<float>{4, 4}));
+    EXPECT_THROW(write_safetensors(dir.file("b"), std::vector<TensorSource>{{"b", {4}, there}}),
+                 Error);
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"a"});
 }
 
 TEST(SafetensorsTest, ReadsTheFilesOfTransformersAndPeft) {

@@ -55,6 +55,17 @@ TEST(AdapterParts, AreCutIntoMessages) {
     EXPECT_EQ(parts.take_complete(PartUse::exported).at({AdapterId{0}}).at(1), values);
 }
 
+TEST(AdapterParts, OfOnePieceAreNotCopied) {
+    const PartKey key{AdapterId{0}};
+    AdapterPiece piece = whole_piece(key, 1, {1, 2, 3});
+    const float* values = piece.values.data();
+    AdapterParts parts;
+    parts.expect(key, 1);
+    parts.add(std::move(piece));
+    EXPECT_EQ(parts.take_complete(PartUse::exported).at(key).at(1).data(), values);
+    EXPECT_TRUE(parts.empty());
+}
+
 TEST(AdapterParts, AreCompleteWithTheLastRank) {
     AdapterParts parts;
     EXPECT_TRUE(parts.empty());

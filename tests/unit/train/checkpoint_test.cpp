@@ -1,8 +1,15 @@
 #include "train/checkpoint/checkpoint_reader.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <functional>
+#include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/tensor.h"
@@ -10,6 +17,7 @@
 #include "io/files.h"
 #include "support/small_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/checkpoint_writer.h"
 #include "train/checkpoint/stored_adapter.h"
 #include "train/checkpoint/worker_checkpoints.h"
 #include "unit/train/run_folder.h"
@@ -343,6 +351,78 @@ TEST_F(FindCheckpoint, WhatACheckpointTakesFromTheOneBeforeIsWhole) {
     folder_.write("ckpt/4/second.safetensors", "numbert");
     EXPECT_FALSE(copy());
     EXPECT_FALSE(std::filesystem::exists(folder_.path("next/second.safetensors")));
+}
+
+int priority_of_this_thread() {
+    return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid()));
+}
+
+/// Notes the priority of the threads that warn.
+class WarnersPriority : public std::stringbuf {
+  public:
+    WarnersPriority() : before_(std::cerr.rdbuf(this)) {}
+    ~WarnersPriority() override { std::cerr.rdbuf(before_); }
+    std::set<int> seen;
+
+  protected:
+    std::streamsize xsputn(const char* text, std::streamsize count) override {
+        seen.insert(priority_of_this_thread());
+        return std::stringbuf::xsputn(text, count);
+    }
+
+  private:
+    std::streambuf* before_;
+};
+
+TEST_F(FindCheckpoint, IsWrittenAtFullPriorityWhereNothingTrainsMeanwhile) {
+    folder_.write("ckpt/8/second.safetensors", "damaged");  // a warning of who writes
+    const int usual = priority_of_this_thread();
+    using Beside = BackgroundCheckpoint::Beside;
+    for (const Beside beside : {Beside::training, Beside::nothing}) {
+        const WarnersPriority warners;
+        BackgroundCheckpoint files(folder_.job, plan_, identity_, 9, "", beside);
+        files.keep(AdapterId{1});
+        files.finish();
+        const int lower = std::min(usual + 10, 19);
+        EXPECT_EQ(warners.seen, std::set{beside == Beside::training ? lower : usual});
+    }
+}
+
+TEST_F(FindCheckpoint, HasChecksumsOfWhatWasWritten) {
+    plan_.replicas.resize(1);
+    plan_.replicas[0].stages.resize(1);
+    plan_.replicas[0].stages[0].layer_count = 1;
+    const AdapterLayout layout(folder_.job.adapters[1], plan_.model, {0, 1});
+    const auto write_next = [&](std::int32_t round, const std::function<void()>& meanwhile) {
+        BackgroundCheckpoint files(folder_.job, plan_, identity_, round);
+        files.keep(AdapterId{0});
+        for (const StoredPart& part : stored_parts) {
+            AdapterParts::ByRank values;
+            values[0].assign(static_cast<std::size_t>(layout.count(part.part)), 0.25F);
+            files.add({AdapterId{1}, part.part, PartUse::checkpoint}, std::move(values), {3, 0});
+        }
+        files.finish();
+        meanwhile();
+        RunState state;
+        state.round = round;
+        state.adapters.resize(2);
+        for (AdapterState& adapter : state.adapters) adapter.steps = total_steps;
+        files.complete(state);
+        files.finish();
+    };
+    write_next(9, [] {});
+    EXPECT_EQ(find(), folder_.path("ckpt/9"));
+    for (const char* name : {"first.safetensors", "second.safetensors", "state.json"}) {
+        EXPECT_EQ(stored_checksum(folder_.path("ckpt/9"), name),
+                  file_checksum(folder_.path(cat("ckpt/9/", name))));
+    }
+    const std::string changed = "ckpt/10.tmp/second.safetensors";
+    write_next(10, [&] {
+        std::string text = folder_.read(changed);
+        text.back() = static_cast<char>(text.back() + 1);
+        folder_.write(changed, text);
+    });
+    EXPECT_EQ(find(), folder_.path("ckpt/9"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ class Exports : public ::testing::Test {
         std::filesystem::create_directories(folder_.path("ckpt/5"));
         for (const AdapterJob& adapter : folder_.job.adapters) {
             write_stored_adapter(folder_.path("ckpt/5/" + adapter.name + ".safetensors"),
-                                 tensors(adapter), {});
+                                 sources_of(tensors(adapter)), {});
         }
         state_.adapters.resize(2);
         state_.adapters[0].status = AdapterStatus::done;
