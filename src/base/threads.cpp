@@ -81,6 +81,15 @@ BackgroundWork::~BackgroundWork() {
     --works;
 }
 
+void work_beside(Beside beside, const std::function<void()>& work) {
+    if (beside == Beside::training) {
+        const BackgroundWork background;
+        return work();
+    }
+    const AllProcessors everywhere;
+    work();
+}
+
 AllProcessors::AllProcessors() {
     CPU_ZERO(&former_);
     if (sched_getaffinity(0, sizeof(former_), &former_) == 0) take_all_processors();

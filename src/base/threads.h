@@ -32,6 +32,16 @@ class BackgroundWork {
     BackgroundWork& operator=(const BackgroundWork&) = delete;
 };
 
+/// What goes on beside work on a thread of its own.
+enum class Beside : std::uint8_t {
+    training,  ///< the work takes idle time
+    nothing,   ///< others wait for it
+};
+
+/// Does the work on this thread: as BackgroundWork where training goes on beside it, else at the
+/// thread's own priority on AllProcessors.
+void work_beside(Beside beside, const std::function<void()>& work);
+
 /// While it lives, the current thread, and processes that it starts, may run on all processors that
 /// the system gives this process, not just on the rank's own.
 class AllProcessors {

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <span>
 #include <utility>
 
 #include "base/error.h"
 #include "base/system.h"
-#include "base/threads.h"
 #include "io/files.h"
 #include "io/json_text.h"
 #include "io/raw_file.h"
@@ -147,10 +145,8 @@ void BackgroundCheckpoint::write(std::function<void()> work) {
     auto before = std::make_shared<std::future<void>>(std::move(writing_));
     writing_ = std::async(std::launch::async, [this, before, work = std::move(work)] {
         if (before->valid()) before->get();
-        std::optional<BackgroundWork> background;
-        if (beside_ == Beside::training) background.emplace();
         const auto start = std::chrono::steady_clock::now();
-        work();
+        work_beside(beside_, work);
         seconds_ += seconds_since(start);
     });
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "train/adapter_parts.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/stored_adapter.h"
@@ -59,10 +60,6 @@ class CheckpointWriter {
 /// identity must not change meanwhile. Rank 0 of a worker only.
 class BackgroundCheckpoint {
   public:
-    /// What goes on meanwhile: adapters train, and writing takes idle time (BackgroundWork), or the
-    /// worker waits for the files.
-    enum class Beside : std::uint8_t { training, nothing };
-
     /// The arguments outlive it. `root` as CheckpointWriter's.
     BackgroundCheckpoint(const Job& job, const Plan& plan, const RunIdentity& identity,
                          std::int32_t round, const std::string& root = "",

@@ -12,7 +12,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/threads.h"
 #include "io/adapters/adapter_file.h"
 #include "io/adapters/exported_adapter.h"
 #include "io/files.h"
@@ -150,10 +149,9 @@ void restore_step_exports(const Job& job, const RunState& state) {
     }
 }
 
-void BackgroundExports::begin(AdapterId adapter, std::function<void()> write) {
-    writing_.push_back({adapter, std::async(std::launch::async, [own = std::move(write)] {
-                            const BackgroundWork background;
-                            own();
+void BackgroundExports::begin(AdapterId adapter, Beside beside, std::function<void()> write) {
+    writing_.push_back({adapter, std::async(std::launch::async, [beside, own = std::move(write)] {
+                            work_beside(beside, own);
                         })});
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "io/safetensors.h"
 #include "train/checkpoint/run_state.h"
 
@@ -43,7 +44,7 @@ void restore_step_exports(const Job& job, const RunState& state);
 /// Writes directories on threads of their own, while rank 0 goes on.
 class BackgroundExports {
   public:
-    void begin(AdapterId adapter, std::function<void()> write);
+    void begin(AdapterId adapter, Beside beside, std::function<void()> write);
     /// Adapters whose files have been written since. Throws what writing threw, as this adapter's
     /// activity.
     std::vector<AdapterId> take_written();

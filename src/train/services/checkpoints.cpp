@@ -187,7 +187,7 @@ void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunSt
                              const std::string& root) {
     const activity::Inside writing(activity::Task::checkpoint);
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
-                               state.round, root, BackgroundCheckpoint::Beside::nothing);
+                               state.round, root, Beside::nothing);
     files_now_ = &files;
     for (const AdapterId a : adapters) {
         if (worker_.ranks.residence(a) == Residence::released) files.keep(a);

@@ -33,6 +33,7 @@ class ExportService : public Service {
     void begin(AdapterId adapter);
     void write(AdapterId adapter, const AdapterParts::ByRank& values);
     void write_in_background(AdapterId adapter, AdapterParts::ByRank values);
+    bool trains_on() const;
 
     Worker& worker_;
     bool in_stream_ = false;

@@ -86,10 +86,11 @@ void StepExportService::write_next() {
     writing_.take_written();
     if (writing_.is_writing() || waiting_.empty()) return;
     at_ = waiting_.front().at;
-    writing_.begin(at_.adapter, [this, at = at_, own = std::move(waiting_.front().values)] {
-        write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter, at.step,
-                          worker_.ranks.join(at.adapter, own));
-    });
+    writing_.begin(at_.adapter, Beside::training,
+                   [this, at = at_, own = std::move(waiting_.front().values)] {
+                       write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter,
+                                         at.step, worker_.ranks.join(at.adapter, own));
+                   });
     waiting_.pop_front();
 }
 

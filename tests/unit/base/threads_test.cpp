@@ -73,5 +73,20 @@ TEST(BackgroundWork, LowersThePriorityOfItsThreadAlone) {
     EXPECT_EQ(priority_of_this_thread(), before);
 }
 
+TEST(WorkBeside, StepsBackForTrainingAlone) {
+    const int usual = priority_of_this_thread();
+    for (const Beside beside : {Beside::training, Beside::nothing}) {
+        const bool steps_back = beside == Beside::training;
+        int during = usual;
+        std::thread([&] {
+            work_beside(beside, [&] {
+                during = priority_of_this_thread();
+                EXPECT_EQ(has_background_work(), steps_back);
+            });
+        }).join();
+        EXPECT_EQ(during, steps_back ? std::min(usual + 10, 19) : usual);
+    }
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -377,7 +377,6 @@ class WarnersPriority : public std::stringbuf {
 TEST_F(FindCheckpoint, IsWrittenAtFullPriorityWhereNothingTrainsMeanwhile) {
     folder_.write("ckpt/8/second.safetensors", "damaged");  // a warning of who writes
     const int usual = priority_of_this_thread();
-    using Beside = BackgroundCheckpoint::Beside;
     for (const Beside beside : {Beside::training, Beside::nothing}) {
         const WarnersPriority warners;
         BackgroundCheckpoint files(folder_.job, plan_, identity_, 9, "", beside);

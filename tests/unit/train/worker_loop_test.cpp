@@ -1,6 +1,11 @@
 #include "train/worker_loop.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <limits>
+#include <map>
+#include <mutex>
 
 #include "unit/train/worker_run.h"
 
@@ -23,6 +28,26 @@ TEST_F(WorkerLoopRun, TrainsAndExportsAllAndSavesAtTheEnd) {
     EXPECT_EQ(metrics(second, "loss"), (Steps{1, 2, 3}));
     EXPECT_EQ(ranks->streams(), 1);
     EXPECT_EQ(ranks->log().back(), "finished");
+}
+
+TEST_F(WorkerLoopRun, ExportsForWhichNobodyTrainsOnAreWrittenAtFullPriority) {
+    add(40);
+    add(3);
+    make();
+    const auto priority = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
+    std::mutex mutex;
+    std::map<char, int> priorities;  // by the last letter of the adapter's name
+    log::set_rank(1);
+    log::forward_info([&](const std::string& line) {
+        if (line.find("exported") == std::string::npos) return;
+        const std::lock_guard lock(mutex);
+        priorities[line.back()] = priority();
+    });
+    EXPECT_EQ(run(), ExitCode::done);
+    log::forward_info({});
+    log::set_rank(0);
+    EXPECT_EQ(priorities.at('0'), priority());
+    EXPECT_EQ(priorities.at('1'), std::min(priority() + 10, 19));
 }
 
 TEST_F(WorkerLoopRun, StagesAndReplicasEachSendTheirPart) {
