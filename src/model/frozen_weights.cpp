@@ -1,7 +1,6 @@
 #include "model/frozen_weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <utility>
 
@@ -13,13 +12,6 @@
 namespace loratrain {
 
 namespace {
-
-constexpr std::int64_t block_bytes = 16LL << 20U;
-
-/// Of rows of so many bytes, those that are read at once.
-std::int64_t rows_of_block(std::int64_t row_bytes, std::int64_t rows) {
-    return std::clamp<std::int64_t>(block_bytes / row_bytes, 1, rows);
-}
 
 WeightResidence residence(bool staged) {
     return staged ? WeightResidence::staged : WeightResidence::resident;
@@ -36,7 +28,8 @@ FrozenWeights::FrozenWeights(const ReplicaView& view, const StagePlan& stage,
       streamed_(streamed_layer(view)),
       vocabulary_(lane_vocabulary(view.plan.model, lane_)),
       source_(source),
-      backend_(backend) {
+      backend_(backend),
+      reader_(source, backend) {
     try {
         load(shared_layers);
     } catch (const std::exception& error) {
@@ -138,28 +131,12 @@ bool FrozenWeights::read_linears(std::int32_t layer, char* host) {
         for (int i = 0; i < shape.count; ++i) {
             const Linear linear = shape.linears[static_cast<std::size_t>(i)];
             const std::int64_t rows = linear_shape(view_.lane_model, linear).out;
-            read_linear(weight_name(layer, linear), part_of(linear),
-                        group.row_range(first_row, rows));
+            reader_.read_linear(weight_name(layer, linear), part_of(linear),
+                                group.row_range(first_row, rows));
             first_row += rows;
         }
     }
     return true;
-}
-
-void FrozenWeights::read_linear(const std::string& name, const Part& part,
-                                const WeightView& target) {
-    const WeightTraits& traits = traits_of(target.format);
-    const auto row_bytes = static_cast<std::int64_t>(code_bytes(traits, target.cols));
-    const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
-    part.rows.for_each_piece(at_once, [&](std::int64_t first, std::int64_t row,
-                                          std::int64_t count) {
-        const WeightView rows = target.row_range(row, count);
-        if (traits.dense) {
-            source_.read_rows(name, first, rows.dense());
-        } else {
-            source_.read_codes(name, first, count, rows.codes, static_cast<float*>(rows.scales));
-        }
-    });
 }
 
 const float* FrozenWeights::frequencies_of(const RopeSpec& rope) const {
@@ -249,9 +226,9 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
     const DType dtype = is_f32(which) ? DType::f32 : backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
     weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
-    load_rows(name,
-              {{std::max<std::int64_t>(1, whole.rows), whole.columns}, slice.out, slice.in.first},
-              matrix(weights.tensors[at].data(), dtype, rows, own.columns));
+    reader_.load_rows(
+        name, {{std::max<std::int64_t>(1, whole.rows), whole.columns}, slice.out, slice.in.first},
+        matrix(weights.tensors[at].data(), dtype, rows, own.columns));
 }
 
 void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {
@@ -272,8 +249,8 @@ void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeigh
     for (int i = 0; i < weights.shape.count; ++i) {
         const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
         const LinearShape shape = linear_shape(model, linear);
-        load_linear(weight_name(layer, linear), part_of(linear),
-                    weights.matrix.view.row_range(first_row, shape.out));
+        reader_.load_linear(weight_name(layer, linear), part_of(linear),
+                            weights.matrix.view.row_range(first_row, shape.out));
         first_row += shape.out;
     }
 }
@@ -290,9 +267,9 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const auto load = [&](std::int64_t expert, Linear linear, const ExpertMatrix& to,
                           std::int64_t first, std::int64_t rows) {
         const std::string name = expert_weight_name(layer, expert, linear);
-        const Part part = part_of(linear, target_of(view_.plan.model, layer, linear));
+        const TensorPart part = part_of(linear, target_of(view_.plan.model, layer, linear));
         if (view_.plan.fp8_linears) return load_codes(name, part, to.codes.row_range(first, rows));
-        load_linear(name, part, to.matrix.view.row_range(first, rows));
+        reader_.load_linear(name, part, to.matrix.view.row_range(first, rows));
     };
     for (std::int64_t expert = 0; expert < count; ++expert) {
         load(expert, Linear::gate, weights.gate_up, 2 * expert * size, size);
@@ -336,11 +313,11 @@ WeightView FrozenWeights::linear_view(void* data, const MatrixShape& stored,
                        stored, shape, quantization ? quantization->source : SourceType::f32);
 }
 
-FrozenWeights::Part FrozenWeights::part_of(Linear linear) const {
+TensorPart FrozenWeights::part_of(Linear linear) const {
     return part_of(linear, linear_of(view_.plan.model, linear));
 }
 
-FrozenWeights::Part FrozenWeights::part_of(Linear linear, const LayerLinear& of) const {
+TensorPart FrozenWeights::part_of(Linear linear, const LayerLinear& of) const {
     const LinearShape& whole = of.shape;
     const LinearSlice slice = lane_slice(view_.plan.model, linear, of, lane_);
     return {{whole.out, whole.in}, slice.out, slice.in.first};
@@ -374,11 +351,12 @@ void FrozenWeights::load_fp8_group(std::int32_t layer, GroupWeights& weights) {
     if (!view_.plan.fp8_one_order) backend_.transpose_codes({fp8.transposed, fp8.codes});
 }
 
-void FrozenWeights::load_codes(const std::string& name, const Part& part, const Fp8Rows& codes) {
+void FrozenWeights::load_codes(const std::string& name, const TensorPart& part,
+                               const Fp8Rows& codes) {
     if (linear_format(view_.plan) == WeightFormat::e4m3) {
-        return load_linear(name, part,
-                           {codes.codes, codes.scales, WeightFormat::e4m3, SourceType::f32,
-                            WeightResidence::resident, codes.rows, codes.cols, codes.cols});
+        return reader_.load_linear(name, part,
+                                   {codes.codes, codes.scales, WeightFormat::e4m3, SourceType::f32,
+                                    WeightResidence::resident, codes.rows, codes.cols, codes.cols});
     }
     const DType dtype = backend_.compute_dtype();
     const std::size_t bytes = static_cast<std::size_t>(codes.rows * codes.cols) * size_of(dtype);
@@ -387,7 +365,7 @@ void FrozenWeights::load_codes(const std::string& name, const Part& part, const 
         dense_ = backend_.allocate(bytes, "weights that become codes");
     }
     const TensorView dense = matrix(dense_.data(), dtype, codes.rows, codes.cols);
-    load_rows(name, part, dense);
+    reader_.load_rows(name, part, dense);
     backend_.quantize_rows({dense, nullptr, codes});
 }
 
@@ -408,7 +386,7 @@ Buffer FrozenWeights::load_vector(const std::string& name, std::int64_t whole, c
         aligned(static_cast<std::uint64_t>(own.count()) * size_of(dtype)), name.c_str());
     const TensorView vector = matrix(buffer.data(), dtype, 1, own.count());
     own.for_each_piece(whole, [&](std::int64_t first, std::int64_t place, std::int64_t count) {
-        load_rows(name, {{1, whole}, Slice{0, 1}, first}, vector.col_range(place, count));
+        reader_.load_rows(name, {{1, whole}, Slice{0, 1}, first}, vector.col_range(place, count));
     });
     return buffer;
 }
@@ -420,7 +398,8 @@ FrozenMatrix FrozenWeights::load_vocabulary(const std::string& name) {
     frozen.view = weight_view(frozen.storage.data(), view_.plan.weights,
                               residence(head_is_staged(view_.plan)),
                               vocabulary_shape(view_.lane_model), {vocabulary_.count, hidden});
-    load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_, 0}, frozen.view.dense());
+    reader_.load_rows(name, {vocabulary_shape(view_.plan.model), vocabulary_, 0},
+                      frozen.view.dense());
     return frozen;
 }
 
@@ -449,60 +428,6 @@ void FrozenWeights::place_group(LinearGroup group, void* data, GroupWeights& wei
                       unit_scales_.as<float>(), k, n, n};
     fp8.b_pad = matrix(at(layout.b_pad), dtype, n, r);
     fp8.a_pad = matrix(at(layout.a_pad), dtype, weights.shape.count * r, k);
-}
-
-void FrozenWeights::load_linear(const std::string& name, const Part& part,
-                                const WeightView& target) {
-    if (traits_of(target.format).dense) return load_rows(name, part, target.dense());
-    const WeightTraits& traits = traits_of(target.format);
-    const CodeCut codes{code_bytes(traits, part.whole.cols), code_bytes(traits, part.first_col),
-                        code_bytes(traits, target.cols)};
-    const auto first_scale = static_cast<std::size_t>(part.first_col / traits.block);
-    const CodeCut scales{scale_bytes(traits, part.whole.cols), first_scale * sizeof(float),
-                         scale_bytes(traits, target.cols)};
-    const std::int64_t at_once = rows_of_block(static_cast<std::int64_t>(codes.whole), target.rows);
-    const auto most = static_cast<std::size_t>(at_once);
-    std::vector<char> host_codes(most * codes.whole);
-    std::vector<float> host_scales(most * scales.whole / sizeof(float));
-    part.rows.for_each_piece(
-        at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
-            source_.read_codes(name, first, count, host_codes.data(), host_scales.data());
-            const WeightView rows = target.row_range(row, count);
-            upload_cut(rows.codes, host_codes.data(), count, codes);
-            upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
-        });
-    backend_.synchronize();
-}
-
-void FrozenWeights::upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut) {
-    const auto rows_in_all = static_cast<std::size_t>(count);
-    for (std::size_t row = 0; cut.kept < cut.whole && row < rows_in_all; ++row) {
-        std::memmove(rows + row * cut.kept, rows + row * cut.whole + cut.first, cut.kept);
-    }
-    backend_.upload(target, rows, rows_in_all * cut.kept);
-}
-
-void FrozenWeights::load_rows(const std::string& name, const Part& part, const TensorView& target) {
-    const bool whole = target.rows == part.whole.rows && target.cols == part.whole.cols;
-    const auto random = source_.random_matrix(name);
-    if (whole && random) {
-        backend_.fill_random({target, *random});
-        return;
-    }
-    const std::int64_t columns = part.whole.cols;
-    const std::int64_t row_bytes = columns * static_cast<std::int64_t>(target.element_size());
-    const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
-    std::vector<char> host(static_cast<std::size_t>(at_once * row_bytes));
-    Buffer block = backend_.allocate(host.size(), "loading block");
-    part.rows.for_each_piece(
-        at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
-            source_.read_rows(name, first, matrix(host.data(), target.dtype, count, columns));
-            backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
-            backend_.copy(
-                {target.row_range(row, count), matrix(block.data(), target.dtype, count, columns)
-                                                   .col_range(part.first_col, target.cols)});
-        });
-    backend_.synchronize();
 }
 
 }  // namespace loratrain

@@ -10,6 +10,7 @@
 #include "config/layer_tensors.h"
 #include "io/weights/base_weights.h"
 #include "model/layer_stream.h"
+#include "model/weight_reader.h"
 #include "model/weight_view.h"
 #include "plan/memory/memory_model.h"
 #include "plan/tensor_shard.h"
@@ -118,12 +119,6 @@ class FrozenWeights {
     const void* final_norm() const { return final_norm_.data(); }
 
   private:
-    /// The part of a tensor that a matrix gets.
-    struct Part {
-        MatrixShape whole;
-        Slices rows;
-        std::int64_t first_col = 0;
-    };
     void load(SharedLayers* shared_layers);
     void load_layers();
     /// Memory for the layers that this rank owns, which others read.
@@ -143,11 +138,10 @@ class FrozenWeights {
     /// Reads linears straight into host memory, where it has them as their file does; else false.
     bool read_linears(std::int32_t layer, char* host);
     bool is_read_as_it_is(std::int32_t layer) const;
-    void read_linear(const std::string& name, const Part& part, const WeightView& target);
     void load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights);
     void load_fp8_group(std::int32_t layer, GroupWeights& weights);
     /// The codes of a linear as its file has them, or made of its weights.
-    void load_codes(const std::string& name, const Part& part, const Fp8Rows& codes);
+    void load_codes(const std::string& name, const TensorPart& part, const Fp8Rows& codes);
     /// Where the group's linears lie from now on: as stored_layout or Fp8GroupLayout say, behind
     /// `data`.
     void place_group(LinearGroup group, void* data, GroupWeights& weights);
@@ -165,19 +159,8 @@ class FrozenWeights {
     Buffer load_vector(const std::string& name, std::int64_t whole, const Slices& own);
     FrozenMatrix load_vocabulary(const std::string& name);
 
-    Part part_of(Linear linear) const;
-    Part part_of(Linear linear, const LayerLinear& of) const;
-    void load_rows(const std::string& name, const Part& part, const TensorView& target);
-    void load_linear(const std::string& name, const Part& part, const WeightView& target);
-
-    /// Bytes of a row of codes or scales: of the whole, before those that are kept, and these.
-    struct CodeCut {
-        std::size_t whole = 0;
-        std::size_t first = 0;
-        std::size_t kept = 0;
-    };
-    /// `rows` are moved together in place.
-    void upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut);
+    TensorPart part_of(Linear linear) const;
+    TensorPart part_of(Linear linear, const LayerLinear& of) const;
 
     ReplicaView view_;
     StagePlan stage_;
@@ -186,6 +169,7 @@ class FrozenWeights {
     Slice vocabulary_;
     const WeightSource& source_;
     Backend& backend_;
+    WeightReader reader_;
     Buffer held_;           ///< linears of the layers that this rank owns, which others read
     char* room_ = nullptr;  ///< where these begin; null where it owns none
     std::vector<LayerWeights> layers_;
