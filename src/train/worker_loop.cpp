@@ -35,6 +35,7 @@ ExitCode WorkerLoop::run(int signal) {
         end_adapters(trained);
         dispatch.after(trained);
     }
+    services_.exports.log_written();
     log_planning();
     return dispatch.end();
 }

@@ -58,7 +58,7 @@ void write_export(const Job& job, const ModelSpec& model, const AdapterState& st
                   std::move(tensors), job.model.base_quantization);
     if (job.exports.tokenizer) copy_tokenizer_files(job.model.base_model_name_or_path, dir);
     write_text_atomic(cat(dir, "/", done_name), done_text(job.eval, state));
-    log::info("exported " + dir);
+    if (job.adapters.size() <= most_logged_exports) log::info("exported " + dir);
 }
 
 void mend_exports(const Job& job, const ModelSpec& model, const RunState& state,

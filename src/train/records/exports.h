@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <future>
@@ -13,6 +14,10 @@
 namespace loratrain {
 
 /// Writes and checks directories of adapters, at their end and at steps before.
+
+/// The log has a line per export of a job that has no more adapters than this, else their number
+/// now and then (ExportService).
+inline constexpr std::size_t most_logged_exports = 64;
 
 /// Writes adapters/<name>/ of an adapter that has ended: a PEFT directory with a file DONE. Root
 /// only.

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <numeric>
 #include <sstream>
+#include <vector>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "io/run_files/results_file.h"
 #include "io/run_files/status_file.h"
 
 namespace loratrain {
@@ -68,6 +71,26 @@ void ProgressLog::print_round(std::int32_t round, double elapsed, const WorkLeft
     time_of_last_line_ = elapsed;
 }
 
+namespace {
+
+constexpr std::size_t most_rows = 64;  ///< of closing_table()
+
+/// Adapters in the order of the job; of more than a table has room for, first those that are not
+/// done.
+std::vector<std::size_t> rows_of_table(const RunState& state) {
+    std::vector<std::size_t> rows(state.adapters.size());
+    std::iota(rows.begin(), rows.end(), std::size_t{0});
+    if (rows.size() <= most_rows) return rows;
+    const auto others = [&](std::size_t i) {
+        return state.adapters[i].status != AdapterStatus::done;
+    };
+    std::stable_partition(rows.begin(), rows.end(), others);
+    rows.resize(most_rows);
+    return rows;
+}
+
+}  // namespace
+
 std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
     std::size_t widest = 7;
     for (const AdapterJob& adapter : job.adapters) widest = std::max(widest, adapter.name.size());
@@ -79,12 +102,16 @@ std::string ProgressLog::closing_table(const Job& job, const RunState& state) {
               << loss << std::setw(20) << eval << std::setw(20) << exact << '\n';
     };
     row("adapter", "status", "steps", "train loss", "eval loss", accuracy_name(job.adapters));
-    for (std::size_t i = 0; i < job.adapters.size(); ++i) {
+    for (const std::size_t i : rows_of_table(state)) {
         const AdapterState& a = state.adapters[i];
         row(job.adapters[i].name, status_of_ended(status_name(a.status)), std::to_string(a.steps),
             format_fixed(a.losses.value(), 4),
             change(a.first_eval_loss, a.last_eval_loss, 4, 1.0, ""),
             change(a.first_exact_match, a.last_exact_match, 1, 100.0, "%"));
+    }
+    if (job.adapters.size() > most_rows) {
+        table << "  and " << job.adapters.size() - most_rows << " more: " << job.run.dir << '/'
+              << results_file_name << '\n';
     }
     return table.str();
 }

@@ -4,9 +4,18 @@
 #include <utility>
 
 #include "base/activity.h"
+#include "base/log.h"
+#include "base/system.h"
+#include "base/text.h"
 #include "train/services/services.h"
 
 namespace loratrain {
+
+namespace {
+
+constexpr double seconds_between_lines = 10.0;
+
+}  // namespace
 
 void ExportService::before_window(std::int32_t round, const std::vector<AdapterId>& stepped) {
     for (const AdapterId a : stepped) {
@@ -57,7 +66,23 @@ void ExportService::write(AdapterId adapter, const AdapterParts::ByRank& values)
     const activity::Inside exporting(activity::Task::export_adapter, number(adapter));
     write_export(worker_.parts.job, worker_.parts.plan.model, worker_.state(adapter), adapter,
                  worker_.ranks.join(adapter, values));
+    note_written(adapter);
+}
+
+void ExportService::note_written(AdapterId adapter) {
     worker_.adapters[adapter].stream.enter(Phase::written);
+    ++unlogged_;
+    if (seconds_since(last_line_) > seconds_between_lines) log_written();
+}
+
+void ExportService::log_written() {
+    const Job& job = worker_.parts.job;
+    if (unlogged_ > 0 && job.adapters.size() > most_logged_exports) {
+        log::info(cat("exported ", unlogged_, " adapter", unlogged_ > 1 ? "s" : "", " to ",
+                      job.run.dir, "/adapters"));
+    }
+    unlogged_ = 0;
+    last_line_ = std::chrono::steady_clock::now();
 }
 
 /// The pipeline would stand still for as long as tensors are put together and written.
@@ -81,7 +106,7 @@ bool ExportService::trains_on() const {
 
 void ExportService::take_written() {
     for (const AdapterId a : writing_.take_written()) {
-        worker_.adapters[a].stream.enter(Phase::written);
+        note_written(a);
     }
 }
 

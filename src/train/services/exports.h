@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <vector>
 
 #include "train/records/exports.h"
@@ -24,6 +26,8 @@ class ExportService : public Service {
     void take_written();
     /// The stream has ended: waits until all exports are written.
     void finish();
+    /// Of a job of many adapters, which have no line each: what no line of the log counts yet.
+    void log_written();
     bool is_writing() const { return writing_.is_writing(); }
     /// The adapter has ended and waits for results of its last steps or for its files.
     bool waits_for_files(AdapterId adapter) const;
@@ -33,11 +37,14 @@ class ExportService : public Service {
     void begin(AdapterId adapter);
     void write(AdapterId adapter, const AdapterParts::ByRank& values);
     void write_in_background(AdapterId adapter, AdapterParts::ByRank values);
+    void note_written(AdapterId adapter);
     bool trains_on() const;
 
     Worker& worker_;
     bool in_stream_ = false;
     BackgroundExports writing_;
+    std::size_t unlogged_ = 0;  ///< exports that no line of the log counts yet
+    std::chrono::steady_clock::time_point last_line_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace loratrain

@@ -114,5 +114,25 @@ TEST_F(Progressing, TheClosingTableNamesTheAccuracyOfTheLosses) {
     EXPECT_TRUE(has(ProgressLog::closing_table(job_, state), "  reward accuracy\n"));
 }
 
+TEST_F(Progressing, TheClosingTableOfManyAdaptersBeginsWithThoseThatAreNotDone) {
+    job_.adapters.clear();
+    job_.run.dir = "runs/a";
+    for (int i = 0; i < 100; ++i) job_.adapters.emplace_back().name = cat("m", i, ".");
+    RunState state;
+    state.adapters.resize(100);
+    for (AdapterState& adapter : state.adapters) adapter.status = AdapterStatus::done;
+    state.adapters[97].status = AdapterStatus::failed;
+    const std::string table = ProgressLog::closing_table(job_, state);
+    EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 1 + 64 + 1);
+    EXPECT_LT(table.find("m97."), table.find("m0."));
+    EXPECT_TRUE(has(table, "m62."));
+    EXPECT_EQ(table.find("m63."), std::string::npos);
+    EXPECT_TRUE(has(table, "  and 36 more: runs/a/results.csv\n"));
+    job_.adapters.resize(64);
+    state.adapters.resize(64);
+    const std::string all = ProgressLog::closing_table(job_, state);
+    EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 1 + 64);
+}
+
 }  // namespace
 }  // namespace loratrain

@@ -30,6 +30,29 @@ TEST_F(WorkerLoopRun, TrainsAndExportsAllAndSavesAtTheEnd) {
     EXPECT_EQ(ranks->log().back(), "finished");
 }
 
+TEST_F(WorkerLoopRun, ExportsOfManyAdaptersHaveNoLineEach) {
+    for (std::size_t i = 0; i <= most_logged_exports; ++i) add(1);
+    make();
+    std::mutex mutex;
+    std::vector<std::string> lines;
+    log::set_rank(1);
+    log::forward_info([&](const std::string& line) {
+        const std::lock_guard lock(mutex);
+        if (line.find("exported") != std::string::npos) lines.push_back(line);
+    });
+    EXPECT_EQ(run(), ExitCode::done);
+    log::forward_info({});
+    log::set_rank(0);
+    std::size_t counted = 0;
+    for (const std::string& line : lines) {
+        EXPECT_TRUE(line.ends_with(job.run.dir + "/adapters")) << line;
+        counted += std::stoul(line.substr(line.find("exported") + 9));
+    }
+    EXPECT_EQ(counted, most_logged_exports + 1);
+    EXPECT_LT(lines.size(), 10U);
+    EXPECT_TRUE(is_exported(AdapterId{64}));
+}
+
 TEST_F(WorkerLoopRun, ExportsForWhichNobodyTrainsOnAreWrittenAtFullPriority) {
     add(40);
     add(3);
