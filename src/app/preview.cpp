@@ -66,7 +66,7 @@ void print_workers(const PlannedPreview& preview) {
     std::string text = cat("workers     ", replica.count, " of tp ", replica.tensor, " x pp ",
                            replica.stages, ", predicted ", human_duration(preview.seconds),
                            " of training, ", format_fixed(preview.tokens_per_second(), 0),
-                           " tokens/s; what is above is of one of them\n");
+                           " tokens/s; the lines above are about one of them\n");
     const bool packed = !queues.packed_jobs.empty();
     const auto& parts = packed ? queues.packed_jobs : queues.queues;
     for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -9,20 +9,20 @@ Usage:
   [mpirun -np N] loratrain JOB.yaml [options]  train all adapters of the job
   loratrain import-hf HF_DIR OUT.h5 [options]  convert Hugging Face weights
   [mpirun -np N] loratrain bench [options]     measure speed, random weights
-  loratrain status RUN_DIR [--follow]          show a run, --follow: to its end
+  loratrain status RUN_DIR [--follow]          show a run; --follow: to its end
   loratrain report RUN_DIR... [--out FILE]     write curves, tables: a web page
   loratrain stop RUN_DIR ADAPTER               end and export one adapter
   loratrain check-export DIR --base BASE.h5    say which programs can load it
-  loratrain merge DIR OUT --base BASE.h5       base + adapter as one model
+  loratrain merge DIR OUT --base BASE.h5       write base and adapter as a model
   loratrain selftest                           check this installation, 1 minute
 
 Options for training:
   --set KEY=VALUE   set any key (--keys); paths count from the job file
   --restart auto    continue from the newest checkpoint in run.dir (default)
-  --restart never   start anew; what is there moves to <run.dir>/before-TIME
+  --restart never   start anew; old files move to <run.dir>/before-TIME
   --restart PATH    continue from this checkpoint
-  --stop-after N    checkpoint, exit 75 at the end of round N's packing block
-  --max-hours H     checkpoint, exit 75 before H hours are over (run.max_hours)
+  --stop-after N    write a checkpoint, exit 75 soon after round N
+  --max-hours H     write a checkpoint, exit 75 within H hours (run.max_hours)
 
 Options for planning:
   --dry-run         say if the job fits, its time, what to change; no training

@@ -101,7 +101,7 @@ std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTo
     const std::int32_t enough = fewest_fitting_stages(job, view, longest, split);
     if (enough == 0) return hint;
     return cat(hint, "; more than ", view.replica.stages.size(),
-               " pipeline stages (ranks) make each one smaller, ", enough, " would fit");
+               " pipeline stages (ranks) make each stage smaller, ", enough, " would fit");
 }
 
 std::string other_ways_hint(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,

@@ -23,7 +23,7 @@ std::string missing_memory(const Plan& plan, std::int32_t rank, std::uint64_t by
 using LayerSplit = std::function<std::vector<StagePlan>(std::int32_t stages, Recompute recompute)>;
 
 /// What would make the plan fit: "microbatch_tokens: 512 would fit (now 1024); more than 1 pipeline
-/// stages (ranks) make each one smaller, 3 would fit". If not even the longest sample fits, also
+/// stages (ranks) make each stage smaller, 3 would fit". If not even the longest sample fits, also
 /// the length of a sample that would fit with recompute: layer.
 std::string memory_hint(const Job& job, const ReplicaView& view, const FittingTokens& fitting,
                         std::int64_t longest, const LayerSplit& split);

@@ -126,8 +126,8 @@ std::string describe(const std::vector<PolicyPrediction>& policies, SchedulePoli
         rows.push_back(policy_row(word + " as published", entry.as_published, own));
     }
     return text_table(rows, 1) +
-           "sequential and 1f1b train one adapter to its end, then the next, sequential in as few "
-           "microbatches as a batch needs, 1f1b in one a stage or more\n";
+           "sequential and 1f1b train one adapter to its end, then the next. A batch has as few "
+           "microbatches as it needs (sequential), or at least one for each stage (1f1b)\n";
 }
 
 std::string describe(const Prediction& own, std::int32_t ranks,
@@ -186,10 +186,10 @@ std::string describe(const DeploymentComparison& comparison) {
             format_fixed(entry.prediction->tokens_per_second() / own_speed, 2) + " x as fast";
     }
     const DeploymentSearch& search = comparison.found.search;
-    std::string text =
-        cat(text_table(rows, 1), comparison.found.options.size(), " ways to cut a replica, ",
-            search.options, " worth while, ", format_fixed(search.combinations, 0),
-            " deployments of these, ", search.solved.size(), " solved");
+    std::string text = cat(
+        text_table(rows, 1), comparison.found.options.size(), " ways to cut a replica, ",
+        search.options, " of them worth while; these form ", format_fixed(search.combinations, 0),
+        " deployments, of which ", search.solved.size(), " were solved");
     if (search.options_left_out > 0) {
         text +=
             cat(" (too many: ", search.options_left_out, " of the ways left out; ", search.bisected,

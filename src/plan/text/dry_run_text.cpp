@@ -81,7 +81,7 @@ std::string change_text(const std::optional<JobChange>& change) {
 
 std::string seen_error_text(const Plan& plan, const Cluster& cluster) {
     if (cluster.costs || !plan.measured.empty()) return "";
-    if (cluster.backend == BackendKind::cpu) return "a run measures them";
+    if (cluster.backend == BackendKind::cpu) return "a run measures its own";
     const auto device = find_device(device_of(cluster));
     if (!device || device->seen_error <= 0.0) return "no run has checked them";
     if (plan.model.delta_nets() != nullptr) {
