@@ -7,8 +7,10 @@ namespace loratrain::kernels {
 /// Activations of an MLP: SwiGLU and its like with a gate, xIELU without. All matrices are [T, F]
 /// of one type. Formulas: src/backend/ops/elementwise.h.
 
-/// Function of the gate (src/base/operators.h, Activation).
-enum class Gate : std::uint8_t { silu, gelu_tanh, sigmoid };
+/// Function of the gate, of clamped_swiglu of up too (src/base/operators.h, Activation).
+enum class Gate : std::uint8_t { silu, gelu_tanh, sigmoid, clamped_swiglu };
+constexpr float swiglu_limit = 7.0F;
+constexpr float swiglu_alpha = 1.702F;
 
 /// h = f(gate) * up, f = `function`. `codes`: of h, as quantize_rows() makes them; null = none.
 cudaError_t swiglu(cudaStream_t stream, const Matrix& gate, const Matrix& up, const Matrix& h,

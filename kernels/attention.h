@@ -21,8 +21,10 @@ struct AttentionTile {
 
 /// Causal attention within each sample. Query head h reads key-value head h / (heads / kv_heads).
 /// Query i sees key j if 0 <= i - j < sliding_window. With a soft cap c, scaled scores s become c
-/// tanh(s / c). q, o: [tokens, heads * head_dim]; k, v: [tokens, kv_heads * head_dim]; all of one
-/// element type. lse: [tokens, heads] fp32 = log sum exp of the scaled scores.
+/// tanh(s / c). With sinks, head h has one score more, sinks[h], and no value for it. q, o:
+/// [tokens, heads * head_dim]; k, v: [tokens, kv_heads * head_dim]; all of one element type. lse:
+/// [tokens, heads] fp32 = log sum exp of the scaled scores, the sink's among them, which is all
+/// that backward needs of it: a value of 0 has no part in dO . O.
 struct AttentionParams {
     Matrix q;
     Matrix k;
@@ -38,6 +40,7 @@ struct AttentionParams {
     const AttentionTile* tiles;   ///< query tiles of attention_tile_rows().forward rows
     std::int32_t tile_count;
     int shared_limit = least_shared_bytes;  ///< bytes of shared memory that a block may have
+    const float* sinks = nullptr;           ///< [heads]; null: none
 };
 
 /// Gradients dq, dk, dv, which are overwritten. Sums have a fixed order, without atomics:

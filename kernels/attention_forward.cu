@@ -1,4 +1,5 @@
 #include <cmath>
+#include <type_traits>
 
 #include "attention_launch.h"
 #include "attention_scores.cuh"
@@ -16,7 +17,7 @@ constexpr int stages = 2;
 template <int dim>
 constexpr int shared_bytes = Tile<dim>::bytes(query_rows + 2 * stages * key_rows);
 
-template <int dim, bool capped>
+template <int dim, bool capped, bool sinks>
 __global__ void __launch_bounds__(attention_threads, 2)
     forward_kernel(const __grid_constant__ AttentionParams p) {
     extern __shared__ __align__(1024) char shared[];
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(attention_threads, 2)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
         float inverse[2];
-        finish_rows(rows, m, warp_begin + m * 16, p, tile, head, lane, inverse);
+        finish_rows<sinks>(rows, m, warp_begin + m * 16, p, tile, head, lane, inverse);
         Tile<dim>::store(q_tile + Tile<dim>::bytes(warp * warp_rows + m * 16), rows.o[m], inverse,
                          lane);
     }
@@ -87,22 +88,25 @@ __global__ void __launch_bounds__(attention_threads, 2)
                                             q_tile + Tile<dim>::bytes(warp * warp_rows), lane);
 }
 
-template <int dim, bool capped>
+template <int dim, bool capped, bool sinks>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
     static_assert(shared_bytes<dim> <= least_shared_bytes);
-    const cudaError_t error =
-        cudaFuncSetAttribute(forward_kernel<dim, capped>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);
+    const auto kernel = forward_kernel<dim, capped, sinks>;
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<dim>);
     if (error != cudaSuccess) return error;
-    forward_kernel<dim, capped><<<static_cast<unsigned>(params.tile_count) * params.heads,
-                                  attention_threads, shared_bytes<dim>, stream>>>(params);
+    kernel<<<static_cast<unsigned>(params.tile_count) * params.heads, attention_threads,
+             shared_bytes<dim>, stream>>>(params);
     return cudaGetLastError();
 }
 
 template <int dim>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
-    return params.soft_cap > 0.0F ? launch<dim, true>(stream, params)
-                                  : launch<dim, false>(stream, params);
+    const auto run = [&](auto capped) {
+        return params.sinks == nullptr ? launch<dim, capped(), false>(stream, params)
+                                       : launch<dim, capped(), true>(stream, params);
+    };
+    return params.soft_cap > 0.0F ? run(std::true_type{}) : run(std::false_type{});
 }
 
 }  // namespace

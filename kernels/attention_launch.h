@@ -39,6 +39,16 @@ __device__ __forceinline__ int first_key_tile(int begin, int sliding_window, int
     return max(0, begin - sliding_window + 1) / rows * rows;
 }
 
+/// Takes a row's sink into `sum`, that of exp(score - base); the base becomes the larger of both.
+/// Returns what the row's other sums must be multiplied by.
+__device__ __forceinline__ float add_sink(float sink, float& base, float& sum) {
+    const float now = fmaxf(base, sink);
+    const float correction = expf(base - now);
+    sum = fmaf(sum, correction, expf(sink - now));
+    base = now;
+    return correction;
+}
+
 /// One past the last query that sees any of the `rows` keys of a tile.
 __device__ __forceinline__ int query_end(const AttentionTile& keys, int rows, int sliding_window) {
     const int last = keys.begin + rows - 1;

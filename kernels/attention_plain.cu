@@ -173,7 +173,8 @@ __global__ void __launch_bounds__(threads)
         add_rows(acc, weights + at.row * score_ld, 1, v_tile, dim, at);
     }
     sum = over_lanes(sum, sum_of);
-    write_row(head_rows<T>(p.o, tile, head, dim), query, acc, 1.0F / sum, dim, at);
+    const float correction = p.sinks == nullptr ? 1.0F : add_sink(p.sinks[head], largest, sum);
+    write_row(head_rows<T>(p.o, tile, head, dim), query, acc, correction / sum, dim, at);
     if (at.lane == 0 && query < tile.length) {
         p.lse[static_cast<std::int64_t>(tile.first + query) * p.heads + head] = largest + logf(sum);
     }

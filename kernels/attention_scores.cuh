@@ -20,18 +20,20 @@ struct Rows {
 
 /// What makes outputs of the sums of rows r and r + 8 of 16, whose first is query `begin` of the
 /// sample; stores their lse.
-template <int dim, int m_tiles>
+template <bool sinks, int dim, int m_tiles>
 __device__ __forceinline__ void finish_rows(const Rows<dim, m_tiles>& rows, int m, int begin,
                                             const AttentionParams& p, const AttentionTile& tile,
                                             int head, int lane, float (&inverse)[2]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-        const float sum = quad_sum(rows.sum[m][half]);
-        inverse[half] = 1.0F / sum;
+        float sum = quad_sum(rows.sum[m][half]);
+        float base = rows.largest[m][half] * p.scale;
+        float correction = 1.0F;
+        if constexpr (sinks) correction = add_sink(p.sinks[head], base, sum);
+        inverse[half] = correction / sum;
         const int row = begin + half * 8 + (lane >> 2);
         if ((lane & 3) == 0 && row < tile.length) {
-            p.lse[static_cast<std::int64_t>(tile.first + row) * p.heads + head] =
-                rows.largest[m][half] * p.scale + logf(sum);
+            p.lse[static_cast<std::int64_t>(tile.first + row) * p.heads + head] = base + logf(sum);
         }
     }
 }

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <type_traits>
 
 #include "attention_launch.h"
 #include "attention_scores.cuh"
@@ -13,7 +14,7 @@ namespace {
 template <int dim>
 constexpr int shared_bytes = 3 * WideTile<dim, wide_rows>::bytes;
 
-template <int dim, bool capped>
+template <int dim, bool capped, bool sinks>
 __global__ void __launch_bounds__(attention_threads, 2)
     wide_forward_kernel(const __grid_constant__ AttentionParams p) {
     using Rows64 = WideTile<dim, wide_rows>;
@@ -68,23 +69,26 @@ __global__ void __launch_bounds__(attention_threads, 2)
     }
 
     float inverse[2];
-    finish_rows(rows, 0, warp_begin, p, tile, head, lane, inverse);
+    finish_rows<sinks>(rows, 0, warp_begin, p, tile, head, lane, inverse);
     Rows64::store(warp_q, rows.o[0], inverse, head_rows(p.o, tile, head, p.head_dim), warp_begin,
                   lane);
 }
 
-template <int dim, bool capped>
+template <int dim, bool capped, bool sinks>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
     static_assert(shared_bytes<dim> <= least_shared_bytes);
-    return launch_with_shared<wide_forward_kernel<dim, capped>, shared_bytes<dim>>(
+    return launch_with_shared<wide_forward_kernel<dim, capped, sinks>, shared_bytes<dim>>(
         stream, params.shared_limit, static_cast<unsigned>(params.tile_count * params.heads),
         attention_threads, params);
 }
 
 template <int dim>
 cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
-    return params.soft_cap > 0.0F ? launch<dim, true>(stream, params)
-                                  : launch<dim, false>(stream, params);
+    const auto run = [&](auto capped) {
+        return params.sinks == nullptr ? launch<dim, capped(), false>(stream, params)
+                                       : launch<dim, capped(), true>(stream, params);
+    };
+    return params.soft_cap > 0.0F ? run(std::true_type{}) : run(std::false_type{});
 }
 
 }  // namespace

@@ -94,9 +94,10 @@ __global__ void __launch_bounds__(warp_lanes* warps)
         sum_of[warp] = own.sum;
     }
     __syncthreads();
-    float largest = -INFINITY;
+    const float* sink = p.of.sinks == nullptr ? nullptr : p.of.sinks + head;
+    float largest = sink == nullptr ? -INFINITY : *sink;
     for (int w = 0; w < warps; ++w) largest = fmaxf(largest, largest_of[w]);
-    float sum = 0.0F;
+    float sum = sink == nullptr ? 0.0F : expf(*sink - largest);
     for (int w = 0; w < warps; ++w) sum += sum_of[w] * expf(largest_of[w] - largest);
     T* o = head_of<T>(p.of.o, row, head, dim);
     for (int column = static_cast<int>(threadIdx.x); column < dim; column += warp_lanes * warps) {

@@ -271,6 +271,36 @@ __global__ void __launch_bounds__(block_threads)
 }
 
 template <class T>
+struct BiasBody {
+    T* y;
+    const float* bias;
+    const std::int32_t* places;
+    const std::int32_t* chosen;
+    std::int64_t ld, cols;
+    __device__ void operator()(std::int64_t entry, std::int64_t col) const {
+        T& at = y[places[entry] * ld + col];
+        at = from_float<T>(to_float(at) + bias[chosen[entry] * cols + col]);
+    }
+};
+
+template <class T>
+__global__ void __launch_bounds__(block_threads)
+    bias_gradients(const T* dy, std::int64_t ld, std::int64_t cols, const float* bias,
+                   float* d_weights, Routes routes) {
+    std::int64_t entry = 0;
+    if (!row_of_warp(routes.tokens * routes.per_token, entry)) return;
+    const T* row = dy + entry / routes.per_token * ld;
+    const float* of_expert = bias + routes.chosen[entry] * cols;
+    const unsigned lane = threadIdx.x % warp_threads;
+    float sum = 0.0F;
+    for (std::int64_t j = lane; j < cols; j += warp_threads) {
+        sum = fmaf(to_float(row[j]), of_expert[j], sum);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) d_weights[entry] += sum;
+}
+
+template <class T>
 __global__ void __launch_bounds__(block_threads)
     to_logits(T* d_logits, std::int64_t ld, const float* d_weights, Routes routes,
               RouterRule rule) {
@@ -339,6 +369,27 @@ cudaError_t weigh_experts(cudaStream_t stream, const Matrix& inner, const Matrix
         weigh<T><<<blocks_of(inner.rows), block_threads, 0, stream>>>(
             pointer<T>(inner), inner.ld, pointer<const T>(product), product.ld, inner.cols,
             d_weights, routes);
+        return cudaGetLastError();
+    });
+}
+
+cudaError_t add_expert_bias(cudaStream_t stream, const Matrix& y, const float* bias,
+                            const Routes& routes) {
+    return with_type(y.type, [&](auto element) {
+        using T = decltype(element);
+        return launch_elements<1>(
+            stream, y.rows, y.cols,
+            BiasBody<T>{pointer<T>(y), bias, routes.places, routes.chosen, y.ld, y.cols});
+    });
+}
+
+cudaError_t add_bias_gradients(cudaStream_t stream, const Matrix& dy, const float* bias,
+                               float* d_weights, const Routes& routes) {
+    if (dy.rows == 0) return cudaSuccess;
+    return with_type(dy.type, [&](auto element) {
+        using T = decltype(element);
+        bias_gradients<T><<<blocks_of(dy.rows * routes.per_token), block_threads, 0, stream>>>(
+            pointer<const T>(dy), dy.ld, dy.cols, bias, d_weights, routes);
         return cudaGetLastError();
     });
 }

@@ -45,6 +45,15 @@ cudaError_t combine_experts(cudaStream_t stream, const Matrix& y, const Matrix& 
 cudaError_t weigh_experts(cudaStream_t stream, const Matrix& inner, const Matrix& product,
                           float* d_weights, const Routes& routes);
 
+/// y_p += bias_e for each place p and its expert e. y: [T k, N]; bias: [E, N].
+cudaError_t add_expert_bias(cudaStream_t stream, const Matrix& y, const float* bias,
+                            const Routes& routes);
+
+/// d_weights[t, j] += dy_t . bias_e of the experts e of row t, one warp for each. dy: [T, H]; bias:
+/// [E, H].
+cudaError_t add_bias_gradients(cudaStream_t stream, const Matrix& dy, const float* bias,
+                               float* d_weights, const Routes& routes);
+
 /// RouteBackward, one warp for each row.
 cudaError_t route_backward(cudaStream_t stream, const Matrix& d_logits, const float* d_weights,
                            const Routes& routes, const RouterRule& rule);

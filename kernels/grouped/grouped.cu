@@ -99,6 +99,7 @@ cudaError_t run(cudaStream_t stream, const ExpertRows& rows, ExpertProduct p) {
                      : !aligned_16(p.w) || p.inputs % wide != 0 || p.outputs % wide != 0) {
         return cudaErrorInvalidValue;
     }
+    if (p.bias != nullptr && (p.backward || !aligned_16(p.bias))) return cudaErrorInvalidValue;
     if (p.added.s.data == nullptr) {
         p.added = {};
     } else if (!grouped_takes(p.added.s) || p.added.s.rows != p.rows ||
@@ -155,12 +156,14 @@ cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const Ex
     p.product = op.product;
     p.added = op.added;
     p.codes = op.codes;
+    p.bias = op.bias;
     return run(stream, rows, p);
 }
 
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
                            const void* w, const Matrix& y, bool backward,
-                           const ExpertAddition& added, const ExpertCodes& codes) {
+                           const ExpertAddition& added, const ExpertCodes& codes,
+                           const float* bias) {
     if (!is_valid(x, copies(rows), x.cols) || !is_valid(y, copies(rows), y.cols)) {
         return cudaErrorInvalidValue;
     }
@@ -174,6 +177,7 @@ cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Ma
     p.y = y;
     p.added = added;
     p.codes = codes;
+    p.bias = bias;
     return run(stream, rows, p);
 }
 

@@ -74,7 +74,7 @@ struct ExpertRows {
 cudaError_t make_expert_tables(cudaStream_t stream, const ExpertRows& rows);
 
 /// For each place p, with its row t and expert e:
-///   gate_up_p = h_t W_eᵀ + added = [gate, up]
+///   gate_up_p = h_t W_eᵀ + bias_e + added = [gate, up]
 ///   product_p = f(gate) up, from the stored values; unless `product` has no data
 /// h: [T, H]; w: [E, 2 F, H], gates before ups; gate_up: [T k, 2 F]; product: [T k, F].
 struct ExpertGateUp {
@@ -85,15 +85,17 @@ struct ExpertGateUp {
     Gate function = Gate::silu;
     ExpertAddition added = {};  ///< factors: [E, 2 F, R]
     ExpertCodes codes = {};
+    const float* bias = nullptr;  ///< [E, 2 F]; null: none
 };
 cudaError_t expert_gate_up(cudaStream_t stream, const ExpertRows& rows, const ExpertGateUp& op);
 
-/// y_p = x_p W_eᵀ + added for each place p and its expert e. w: [E, N, K]; x: [T k, K]; y: [T k,
-/// N]; factors: [E, N, R]. With `backward` y_p = x_p W_e + added; x: [T k, N]; y: [T k, K];
-/// factors: [E, R, K].
+/// y_p = x_p W_eᵀ + bias_e + added for each place p and its expert e. w: [E, N, K]; x: [T k, K]; y:
+/// [T k, N]; factors: [E, N, R]; bias: [E, N], null: none. With `backward`, which takes no bias,
+/// y_p = x_p W_e + added; x: [T k, N]; y: [T k, K]; factors: [E, R, K].
 cudaError_t expert_product(cudaStream_t stream, const ExpertRows& rows, const Matrix& x,
                            const void* w, const Matrix& y, bool backward,
-                           const ExpertAddition& added = {}, const ExpertCodes& codes = {});
+                           const ExpertAddition& added = {}, const ExpertCodes& codes = {},
+                           const float* bias = nullptr);
 
 /// Gradients of y_t = sum over p of w_p (f(gate_p) up_p) W_eᵀ, with
 /// inner_p = dy_t W_e + added in bf16:

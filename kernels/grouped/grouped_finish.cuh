@@ -46,8 +46,11 @@ struct StagedRows {
     int lane;
 };
 
+/// `biased`: with ExpertProduct::bias, which kernels add before they round the sums.
+template <bool with_bias>
 struct StoreSums {
     static constexpr ExpertFinish finish = ExpertFinish::store;
+    static constexpr bool biased = with_bias;
 
     template <int warps>
     static __device__ __forceinline__ void run(const ExpertProduct& p, const StagedRows& rows) {
@@ -63,9 +66,10 @@ struct StoreSums {
     }
 };
 
-template <class Function>
+template <class Function, bool with_bias>
 struct GateSums {
     static constexpr ExpertFinish finish = ExpertFinish::gate;
+    static constexpr bool biased = with_bias;
 
     template <int warps>
     static __device__ __forceinline__ void run(const ExpertProduct& p, const StagedRows& rows) {
@@ -94,6 +98,7 @@ struct GateSums {
 template <class Function>
 struct GateGradients {
     static constexpr ExpertFinish finish = ExpertFinish::gate_backward;
+    static constexpr bool biased = false;
 
     template <int warps>
     static __device__ __forceinline__ void run(const ExpertProduct& p, const StagedRows& rows) {
@@ -165,14 +170,17 @@ struct GateGradients {
     }
 };
 
-/// Calls launch(GateSums<Silu>{}), or launch with another finish, as the product says.
+/// Calls launch(GateSums<Silu, false>{}), or launch with another finish, as the product says.
 template <class Launch>
 cudaError_t with_finish(const ExpertProduct& p, const Launch& launch) {
-    if (p.finish == ExpertFinish::store) return launch(StoreSums{});
-    return with_function(p.function, [&](auto of) {
+    const bool biased = p.bias != nullptr;
+    if (p.finish == ExpertFinish::store) {
+        return biased ? launch(StoreSums<true>{}) : launch(StoreSums<false>{});
+    }
+    return with_expert_function(p.function, [&](auto of) {
         using Function = decltype(of);
-        return p.finish == ExpertFinish::gate ? launch(GateSums<Function>{})
-                                              : launch(GateGradients<Function>{});
+        if (p.finish == ExpertFinish::gate_backward) return launch(GateGradients<Function>{});
+        return biased ? launch(GateSums<Function, true>{}) : launch(GateSums<Function, false>{});
     });
 }
 

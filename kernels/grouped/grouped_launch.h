@@ -39,6 +39,7 @@ struct ExpertProduct {
     ExpertAddition added;
     /// With them `a` and `w` are not read; codes.rows.rows lie as those of `a` do.
     ExpertCodes codes;
+    const float* bias = nullptr;  ///< [experts, sums of a row], not with `backward`; null: none
     bool of_codes() const { return codes.rows.codes != nullptr; }
 };
 

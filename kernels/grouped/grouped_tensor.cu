@@ -157,6 +157,28 @@ __device__ __forceinline__ void add_products(WarpSums& sums, std::uint32_t stage
     }
 }
 
+/// Adds the bias of the expert's outputs to the warp's 32 columns.
+template <class Finish>
+__device__ __forceinline__ void add_bias(WarpSums& sums, const ExpertProduct& p, int expert,
+                                         int column_tile, int warp, int lane) {
+    const float* of_expert = p.bias + expert * p.outputs;
+#pragma unroll
+    for (int j = 0; j < column_fragments; ++j) {
+        const int first =
+            output_of<Finish>(p, column_tile, warp * warp_columns + j * 8 + lane % 4 * 2);
+        if (first < 0) continue;
+        const float2 bias = *reinterpret_cast<const float2*>(of_expert + first);
+#pragma unroll
+        for (int i = 0; i < row_fragments; ++i) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                sums[i][j][2 * half] += bias.x;
+                sums[i][j][2 * half + 1] += bias.y;
+            }
+        }
+    }
+}
+
 __device__ __forceinline__ void stage_sums(const WarpSums& sums, std::uint32_t to, int warp,
                                            int lane) {
 #pragma unroll
@@ -213,6 +235,9 @@ __global__ void __launch_bounds__(tensor_threads)
         add_products<backward>(sums, shared + step % 2 * stage_bytes, warp, lane);
         __syncthreads();
     }
+    if constexpr (Finish::biased) {
+        add_bias<Finish>(sums, p, tile.expert, work.column_tile, warp, lane);
+    }
     stage_sums(sums, shared, warp, lane);
     __syncthreads();
     Finish::template run<tensor_warps>(
@@ -253,7 +278,9 @@ cudaError_t expert_product_tensor(cudaStream_t stream, const ExpertProduct& p) {
     using namespace grouped;
     return with_finish(p, [&](auto finish) {
         using Finish = decltype(finish);
-        if constexpr (Finish::finish == ExpertFinish::store) {
+        if constexpr (Finish::finish == ExpertFinish::store && Finish::biased) {
+            return launch<Finish, false, false>(stream, p);
+        } else if constexpr (Finish::finish == ExpertFinish::store) {
             return p.backward ? launch<Finish, false, true>(stream, p)
                               : launch<Finish, false, false>(stream, p);
         } else {

@@ -39,19 +39,25 @@ __global__ void __launch_bounds__(Shape::threads, 1)
     }
 }
 
-template <class Shape, class Outputs = QueryOutputs<Shape>>
-cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+template <class Shape, class Outputs>
+cudaError_t launch_outputs(cudaStream_t stream, const AttentionParams& params) {
     static const int processors = count_processors();
     const int blocks = std::min(processors, params.tile_count * params.heads);
     return launch_with_shared<forward_kernel<Shape, Outputs>, Shape::shared_bytes>(
         stream, params.shared_limit, static_cast<unsigned>(blocks), Shape::threads, params);
 }
 
+template <class Shape, template <class, bool> class Outputs = QueryOutputs>
+cudaError_t launch(cudaStream_t stream, const AttentionParams& params) {
+    return params.sinks == nullptr ? launch_outputs<Shape, Outputs<Shape, false>>(stream, params)
+                                   : launch_outputs<Shape, Outputs<Shape, true>>(stream, params);
+}
+
 template <int dim>
 cudaError_t launch_wide(cudaStream_t stream, const AttentionParams& params) {
     using Shape = WideOutputShape<dim>;
     static_assert(Shape::resident_rows == Middle::resident_rows);
-    return launch<Shape, WideOutputs<Shape>>(stream, params);
+    return launch<Shape, WideOutputs>(stream, params);
 }
 
 }  // namespace warpgroup

@@ -34,8 +34,8 @@ struct OutputShape {
 /// Exponents are of scores less a base. The base follows the largest score only if that is larger
 /// by more than 8 in units of log 2: bf16 and sums in fp32 have room for it, and earlier sums are
 /// seldom rescaled. A block takes one tile of a head after another, so that the rows of the next
-/// tile are copied while this tile is multiplied.
-template <class Shape>
+/// tile are copied while this tile is multiplied. `sinks`: with AttentionParams::sinks.
+template <class Shape, bool sinks>
 class QueryOutputs {
   protected:
     static constexpr int dim = Shape::dim;
@@ -222,12 +222,15 @@ class QueryOutputs {
         const int lane = lane_number();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            const float sum = quad_sum(sum_[half]);
-            correction_[half] = 1.0F / sum;
+            float sum = quad_sum(sum_[half]);
+            float base = base_[half] * (1.0F / log2_e);
+            correction_[half] = 1.0F;
+            if constexpr (sinks) correction_[half] = add_sink(p_.sinks[head_], base, sum);
+            correction_[half] /= sum;
             const int row = first + half * 8 + (lane >> 2);
             if ((lane & 3) == 0 && row < tile_.length) {
                 p_.lse[static_cast<std::int64_t>(tile_.first + row) * p_.heads + head_] =
-                    base_[half] * (1.0F / log2_e) + logf(sum);
+                    base + logf(sum);
             }
         }
         rescale();

@@ -33,9 +33,9 @@ struct WideOutputShape {
 
 /// QueryOutputs of wide heads: sums leave no registers for queries, so products read those from
 /// shared memory.
-template <class Shape>
-class WideOutputs : QueryOutputs<Shape> {
-    using Base = QueryOutputs<Shape>;
+template <class Shape, bool sinks>
+class WideOutputs : QueryOutputs<Shape, sinks> {
+    using Base = QueryOutputs<Shape, sinks>;
     using Base::dim;
     using Base::first_;
     using Base::head_;

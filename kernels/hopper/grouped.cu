@@ -80,7 +80,9 @@ cudaError_t expert_product_hopper(cudaStream_t stream, const ExpertProduct& p) {
     if (error != cudaSuccess) return error;
     return with_finish(p, [&](auto finish) {
         using Finish = decltype(finish);
-        if constexpr (Finish::finish == ExpertFinish::store) {
+        if constexpr (Finish::finish == ExpertFinish::store && Finish::biased) {
+            return launch<Finish, false, false>(stream, product);
+        } else if constexpr (Finish::finish == ExpertFinish::store) {
             return p.backward ? launch<Finish, false, true>(stream, product)
                               : launch<Finish, false, false>(stream, product);
         } else {

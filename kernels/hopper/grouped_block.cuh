@@ -321,6 +321,7 @@ class GroupedBlock : GroupedPlaces {
         } else {
             sum_steps<false>(sums, walk, group, steps_of(work), false);
         }
+        if constexpr (Finish::biased) add_bias(sums, work);
     }
 
     /// Steps of codes, or those added to them.
@@ -450,6 +451,26 @@ class GroupedBlock : GroupedPlaces {
             for (int i = 0; i < 2; ++i) {
                 sums[4 * k + 2 * i] *= of_rows[i] * w.x;
                 sums[4 * k + 2 * i + 1] *= of_rows[i] * w.y;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void add_bias(float (&sums)[128], const TileWork& work) const {
+        constexpr bool gate = Finish::finish == ExpertFinish::gate;
+        const std::int64_t sums_of_row = gate ? 2 * p_.columns : p_.columns;
+        const float* of_expert = p_.bias + work.expert() * sums_of_row;
+        const int begin = work.column_tile * (gate ? gate_columns : product_columns);
+#pragma unroll
+        for (int k = 0; k < product_columns / 8; ++k) {
+            constexpr int half = gate_columns / 8;
+            const int column = begin + (gate ? k % half : k) * 8 + lane() % 4 * 2;
+            if (column >= p_.columns) continue;
+            const int up = gate && k >= half ? p_.columns : 0;
+            const float2 bias = *reinterpret_cast<const float2*>(of_expert + up + column);
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                sums[4 * k + 2 * i] += bias.x;
+                sums[4 * k + 2 * i + 1] += bias.y;
             }
         }
     }

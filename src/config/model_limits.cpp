@@ -58,11 +58,6 @@ bool has_wide_delta_keys(Of m) {
     return net != nullptr && net->key_dim > 256;
 }
 
-bool has_sinks(Of m) {
-    const AttentionSpec* attention = m.attention_layers();
-    return attention != nullptr && attention->sinks;
-}
-
 bool has_biased_experts(Of m) {
     return has_experts(m) && m.experts()->bias;
 }
@@ -104,12 +99,6 @@ constexpr ModelLimit limits[] = {
 
     {Ability::lanes, has_biased_experts,
      [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},
-
-    {Ability::gpu, [](Of m) { return has_sinks(m) || has_biased_experts(m); },
-     [](Of /*any*/) {
-         return std::string("attention sinks and biases of experts are not computed on GPUs");
-     },
-     "train on CPUs: run.backend: cpu, without the --device of a GPU (bench: --backend cpu)"},
 
     {Ability::merge, [](Of m) { return !m.wrapper.empty(); },
      [](Of m) {

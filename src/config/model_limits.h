@@ -15,7 +15,6 @@ namespace loratrain {
 enum class Ability : std::uint8_t {
     training,  ///< any job
     lanes,     ///< tensor lanes share the model
-    gpu,       ///< run.backend: cuda
     fp8,       ///< model.precision: fp8
     merge,     ///< adapters are merged into its files
     experts,   ///< LoRA in experts

@@ -20,7 +20,7 @@ struct Shape {
     double query_size;  ///< larger scores make sharper probabilities
     std::int64_t sliding_window = 0;
     float soft_cap = 0.0F;
-    bool sinks = false;
+    double sinks = 0.0;  ///< those of the heads run from -sinks to this; 0: none
 };
 
 const std::vector<Shape> shapes{
@@ -49,10 +49,17 @@ const std::vector<Shape> shapes{
     {2, 1, 256, {70, 3}, 0, 1.0, 0, 3.0F},
     {2, 1, 256, {300, 3}, 0, 4.0, 100, 8.0F},
     {2, 2, 7, {33, 70}, 0, 3.0, 5, 2.0F},
-    // Sinks from far below most scores to far above.
-    {4, 2, 64, {130, 1, 64, 65}, 64, 1.0, 0, 0.0F, true},
-    {3, 3, 24, {63, 300}, 1, 4.0, 64, 0.0F, true},
-    {4, 1, 7, {33, 70, 1}, 0, 3.0, 5, 2.0F, true}};
+    // Sinks from below all scores to above them, and so far that one of both counts for nothing.
+    {4, 2, 64, {130, 1, 64, 65}, 64, 1.0, 0, 0.0F, 4.0},
+    {16, 2, 64, {1, 1, 300, 129, 2}, 0, 2.0, 128, 0.0F, 4.0},
+    {2, 1, 64, {1, 150}, 0, 1.0, 0, 0.0F, 30.0},
+    {3, 3, 24, {63, 300}, 1, 4.0, 64, 0.0F, 5.0},
+    {4, 1, 7, {33, 70, 1}, 0, 3.0, 5, 2.0F, 3.0},
+    {4, 2, 128, {200, 1, 65}, 0, 2.0, 100, 0.0F, 4.0},
+    {2, 1, 64, {130, 3}, 8, 2.0, 0, 5.0F, 3.0},
+    {2, 1, 192, {150, 3}, 0, 2.0, 0, 0.0F, 3.0},
+    {4, 1, 256, {130, 1, 65}, 0, 1.0, 0, 0.0F, 30.0},
+    {2, 1, 256, {70, 3}, 0, 1.0, 0, 3.0F, 2.0}};
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
 /// long sample are far above the mean that errors are measured by; an error of a score, which grows
@@ -81,14 +88,9 @@ class AttentionTest : public BackendTest {
         for (double& value : in.q.values) {
             value = reference::rounded_to(dtype(), value * shape.query_size);
         }
-        for (std::int64_t head = 0; shape.sinks && head < shape.heads; ++head) {
-            in.sinks.push_back(2.5F * static_cast<float>(head) - 3.0F);
-        }
+        in.sinks = reference::spread_sinks(shape.heads, shape.sinks);
         return in;
     }
-
-    /// On a GPU the operators are not there yet.
-    bool has(const Shape& shape) const { return is_cpu() || !shape.sinks; }
 
     /// With LORATRAIN_MAX_SHARED_KIB=99, GPUs refuse wider heads in fp32. Those are left out of the
     /// tests of all backends in fp32 then.
@@ -102,7 +104,7 @@ class AttentionTest : public BackendTest {
 
 TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
     for (const Shape& shape : shapes) {
-        if (is_too_wide(shape.head_dim) || !has(shape)) continue;
+        if (is_too_wide(shape.head_dim)) continue;
         const PackedSamples samples(backend(), quick_lengths(shape.lengths));
         const AttentionInput in = input(shape, samples);
         const HostMatrix d_o = random(in.q.rows, in.q.cols, 4);
@@ -124,7 +126,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
                            samples.rows(),
                            shape.sliding_window,
                            shape.soft_cap,
-                           shape.sinks ? sinks.data() : nullptr};
+                           in.sinks.empty() ? nullptr : sinks.data()};
         backend().attention(op);
         expect_near(o, expected.o, cat("attention of head_dim ", shape.head_dim));
         expect_close(lse, expected.lse, dtype(), "log sum exp");
@@ -142,7 +144,7 @@ TEST_P(AttentionTest, ForwardAndBackwardAgreeWithLoops) {
 
 TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
     for (const Shape& shape : shapes) {
-        if (is_too_wide(shape.head_dim) || !has(shape)) continue;
+        if (is_too_wide(shape.head_dim)) continue;
         std::vector<std::int32_t> lengths = quick_lengths(shape.lengths);
         std::erase(lengths, 0);
         if (lengths.empty()) continue;
@@ -199,7 +201,7 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
                            rows,
                            shape.sliding_window,
                            shape.soft_cap,
-                           shape.sinks ? sinks.data() : nullptr};
+                           in.sinks.empty() ? nullptr : sinks.data()};
         backend().cached_attention({of, cached_keys.view(), cached_values.view(), firsts.data()});
         expect_near(o, next[3], cat("next tokens of head_dim ", shape.head_dim));
         for (std::int64_t text = 0; text < texts; ++text) {
@@ -212,16 +214,6 @@ TEST_P(AttentionTest, OfTheNextTokensAgreesWithLoopsOverAllOfThem) {
         expect_near(cached_keys, keys, "keys with the next ones");
         expect_near(cached_values, values, "values with the next ones");
     }
-}
-
-TEST_P(AttentionTest, RefusesSinksOnGpus) {
-    if (is_cpu()) GTEST_SKIP() << "the CPU has them";
-    const PackedSamples samples(backend(), {3});
-    const DeviceMatrix x(backend(), random(3, 16, 1));
-    const DeviceVector<float> numbers(backend(), std::vector<float>(3));
-    Attention op{x.view(), x.view(), x.view(), x.view(), numbers.data(), 16, 0.25F, samples.rows()};
-    op.sinks = numbers.data();
-    EXPECT_THROW(backend().attention(op), Error);
 }
 
 TEST_P(AttentionTest, LongSampleNeedsLittleMemory) {

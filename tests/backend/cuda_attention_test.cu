@@ -25,6 +25,7 @@ struct Shape {
     double query_size;     ///< larger scores make sharper probabilities
     std::int64_t sliding_window = 0;
     float soft_cap = 0.0F;
+    double sinks = 0.0;  ///< spread_sinks()
 };
 
 std::vector<std::int32_t> many_lengths() {
@@ -87,6 +88,24 @@ std::vector<Shape> capped_shapes() {
             {4, 2, 256, {700, 3}, 0, 4.0, 100, 8.0F}};
 }
 
+/// Sinks among the scores, far below and far above; alone, with a window and with a cap.
+std::vector<Shape> sink_shapes() {
+    return {{8, 1, 64, ragged, 0, 2.0, 0, 0.0F, 4.0},
+            {16, 2, 64, {500, 70, 1}, 8, 2.0, 128, 0.0F, 4.0},
+            {4, 2, 64, {700, 3}, 0, 4.0, 128, 0.0F, 30.0},
+            {2, 1, 16, ragged, 0, 1.0, 0, 0.0F, 3.0},
+            {4, 1, 128, many_lengths(), 8, 1.0, 0, 0.0F, 4.0},
+            {2, 1, 80, ragged, 0, 4.0, 40, 5.0F, 5.0},
+            {4, 2, 64, {130, 65}, 3, 1.0, 5, 0.0F, 2.0}};
+}
+
+std::vector<Shape> wide_sink_shapes() {
+    return {{4, 2, 136, {300, 5}, 0, 1.0, 40, 0.0F, 3.0},
+            {2, 2, 192, ragged, 0, 4.0, 0, 0.0F, 4.0},
+            {4, 1, 256, {500, 70}, 0, 1.0, 64, 0.0F, 30.0},
+            {4, 2, 256, ragged, 8, 4.0, 0, 5.0F, 4.0}};
+}
+
 std::vector<Shape> odd_window_shapes() {
     return {{2, 1, 7, {133, 1}, 0, 1.0, 33}, {4, 2, 64, {130, 65}, 3, 1.0, 5}};
 }
@@ -110,10 +129,13 @@ std::vector<Case> cases() {
             {"bf16_wide_window", DType::bf16, wide_window_shapes()},
             {"bf16_capped", DType::bf16, capped_shapes()},
             {"bf16_odd_window", DType::bf16, odd_window_shapes()},
+            {"bf16_sinks", DType::bf16, sink_shapes()},
+            {"bf16_wide_sinks", DType::bf16, wide_sink_shapes()},
             {"fp32", DType::f32, aligned_shapes()},
             {"fp32_long", DType::f32, {long_shape()}},
             {"fp32_odd", DType::f32, odd_shapes()},
-            {"fp32_window", DType::f32, window_shapes()}};
+            {"fp32_window", DType::f32, window_shapes()},
+            {"fp32_sinks", DType::f32, sink_shapes()}};
 }
 
 /// A strided matrix in GPU memory with NaN between its rows; as tests see it, fp64.
@@ -202,6 +224,7 @@ class Operands {
           o_(unwritten(in.q), padding, dtype),
           d_o_(d_o, padding, dtype),
           lse_(std::vector<float>(in.q.rows * in.q.cols / in.head_dim, std::nanf(""))),
+          sinks_(in.sinks),
           offsets_(in.offsets) {}
 
     void forward(CudaAttention& attention) const { attention.forward(op()); }
@@ -233,6 +256,7 @@ class Operands {
         result.rows.host_offsets = in_.offsets.data();
         result.sliding_window = in_.sliding_window;
         result.soft_cap = in_.soft_cap;
+        if (!in_.sinks.empty()) result.sinks = sinks_.data();
         return result;
     }
 
@@ -244,6 +268,7 @@ class Operands {
     GpuMatrix o_;
     GpuMatrix d_o_;
     GpuArray<float> lse_;
+    GpuArray<float> sinks_;
     GpuArray<std::int32_t> offsets_;
 };
 
@@ -263,7 +288,8 @@ AttentionInput input(const Shape& shape, DType dtype) {
                       static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_dim))),
                       offsets,
                       shape.sliding_window,
-                      shape.soft_cap};
+                      shape.soft_cap,
+                      reference::spread_sinks(shape.heads, shape.sinks)};
     for (double& value : in.q.values) {
         value = reference::rounded_to(dtype, value * shape.query_size);
     }

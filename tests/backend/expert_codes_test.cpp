@@ -145,6 +145,15 @@ void ExpertCodesTest::check_products(bool with_lora) {
             const HostMatrix first = y.download();
             backend().multiply_experts(op);
             EXPECT_EQ(y.download().values, first.values) << "two runs";
+            if (backward) continue;
+            const HostMatrix bias =
+                reference::random_matrix(of.router.experts, of.size, 11, DType::f32);
+            const DeviceVector<float> device_bias = device_floats(backend(), bias);
+            ExpertProduct biased = op;
+            biased.bias = device_bias.data();
+            add_bias_rows(made.routes, bias, expected);
+            backend().multiply_experts(biased);
+            expect_near(y, expected, backward, "multiply_experts of codes with biases");
         }
     }
 }
@@ -170,11 +179,22 @@ void ExpertCodesTest::check_gate_up(bool with_lora) {
             added.push_back(
                 lora.op(i, gate_up.view().col_range(first, of.size), made.device.routes));
         }
-        backend().expert_gate_up({device_h.view(), shape_of(w), gate_up.view(), product.view(),
-                                  rows.view(), made.device.routes, Activation::silu, added,
-                                  coded.ops});
+        ExpertGateUp op{device_h.view(),  shape_of(w), gate_up.view(),
+                        product.view(),   rows.view(), made.device.routes,
+                        Activation::silu, added,       coded.ops};
+        backend().expert_gate_up(op);
         expect_near(gate_up, expected, false, "gate_up of codes");
         expect_close(product, reference::gated_product(gate_up.download()), "product");
+        const HostMatrix bias =
+            reference::random_matrix(of.router.experts, 2 * of.size, 11, DType::f32);
+        const DeviceVector<float> device_bias = device_floats(backend(), bias);
+        op.bias = device_bias.data();
+        op.activation = Activation::clamped_swiglu;
+        add_bias_rows(made.routes, bias, expected);
+        backend().expert_gate_up(op);
+        expect_near(gate_up, expected, false, "gate_up of codes with biases");
+        expect_close(product, reference::gated_product(gate_up.download(), op.activation),
+                     "clamped product");
     }
 }
 

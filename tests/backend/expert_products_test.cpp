@@ -15,24 +15,10 @@ constexpr ProductCase product_cases[] = {
 class ExpertProductsTest : public BackendTest {
   protected:
     using Made = MadeRoutes;
-    void check_down_backward(bool with_lora, bool with_bias = false);
+    void check_gate_up_with_bias(bool with_lora, Activation activation);
+    void check_down_backward(bool with_lora, bool with_bias = false,
+                             Activation activation = Activation::silu);
 };
-
-/// Row e of biases [E, N], of the expert of each place.
-HostMatrix bias_rows(const reference::Routes& routes, const HostMatrix& bias) {
-    HostMatrix rows(static_cast<std::int64_t>(routes.rows.size()), bias.cols);
-    for (std::int64_t e = 0; e < bias.rows; ++e) {
-        for (std::int64_t p = routes.offsets[static_cast<std::size_t>(e)];
-             p < routes.offsets[static_cast<std::size_t>(e) + 1]; ++p) {
-            for (std::int64_t c = 0; c < bias.cols; ++c) rows(p, c) = bias(e, c);
-        }
-    }
-    return rows;
-}
-
-std::vector<float> floats(const HostMatrix& x) {
-    return {x.values.begin(), x.values.end()};
-}
 
 void expect_weights_near(const std::vector<float>& found, const std::vector<double>& expected,
                          double limit) {
@@ -89,7 +75,12 @@ TEST_P(ExpertProductsTest, GateUpAsLoops) {
     }
 }
 
-TEST_P(ExpertProductsTest, AddBiasesAsLoops) {
+/// So that some are beyond the clamps of clamped_swiglu.
+void widen(HostMatrix& x, DType dtype) {
+    for (double& value : x.values) value = reference::rounded_to(dtype, 9.0 * value);
+}
+
+void ExpertProductsTest::check_gate_up_with_bias(bool with_lora, Activation activation) {
     for (const ProductCase& of : product_cases) {
         const Made made(backend(), of);
         const std::int64_t copies = of.router.tokens * of.router.per_token;
@@ -98,30 +89,68 @@ TEST_P(ExpertProductsTest, AddBiasesAsLoops) {
         const HostMatrix bias =
             reference::random_matrix(of.router.experts, 2 * of.size, 11, DType::f32);
         HostMatrix expected = expert_product(made.routes, gathered(made.routes, h), w, false);
-        const HostMatrix added = bias_rows(made.routes, bias);
-        for (std::size_t i = 0; i < expected.values.size(); ++i) {
-            expected.values[i] += added.values[i];
-        }
+        add_bias_rows(made.routes, bias, expected);
+        const AddedToProduct lora(backend(), made.routes, of.router, of.size, true, 2);
         const DeviceMatrix device_h(backend(), h, 8);
         const DeviceMatrix device_w(backend(), w);
-        const DeviceVector<float> device_bias(backend(), floats(bias));
+        const DeviceVector<float> device_bias = device_floats(backend(), bias);
         const DeviceMatrix rows(backend(), HostMatrix(copies, of.hidden));
         const DeviceMatrix product(backend(), HostMatrix(copies, of.size), 8);
         const DeviceMatrix gate_up(backend(), HostMatrix(copies, 2 * of.size), 8);
-        ExpertGateUp op{device_h.view(), device_w.view(), gate_up.view(),
-                        product.view(),  rows.view(),     made.device.routes};
-        op.bias = device_bias.data();
-        if (!is_cpu()) {
-            EXPECT_THROW(backend().expert_gate_up(op), Error);
-            continue;
+        std::vector<ExpertLora> loras;
+        for (std::size_t i = 0; with_lora && i < 2; ++i) {
+            const std::int64_t first = static_cast<std::int64_t>(i) * of.size;
+            expected = with_columns(
+                expected, lora.added(made.routes, i, columns_of(expected, first, of.size)), first);
+            loras.push_back(
+                lora.op(i, gate_up.view().col_range(first, of.size), made.device.routes));
         }
+        ExpertGateUp op{device_h.view(), device_w.view(),    gate_up.view(), product.view(),
+                        rows.view(),     made.device.routes, activation,     loras};
+        op.bias = device_bias.data();
         backend().expert_gate_up(op);
         expect_close(gate_up, expected, "gate_up");
-        expect_close(product, reference::gated_product(gate_up.download()), "product");
-        ExpertProduct one{rows.view(), device_w.view(), gate_up.view(), made.device.routes};
-        one.bias = device_bias.data();
-        backend().multiply_experts(one);
-        expect_close(gate_up, expected, "multiply_experts");
+        expect_close(product, reference::gated_product(gate_up.download(), activation), "product");
+    }
+}
+
+TEST_P(ExpertProductsTest, GateUpWithBiasesAsLoops) {
+    check_gate_up_with_bias(false, Activation::silu);
+}
+
+TEST_P(ExpertProductsTest, ClampedGateUpWithBiasesAsLoops) {
+    check_gate_up_with_bias(false, Activation::clamped_swiglu);
+}
+
+TEST_P(ExpertProductsTest, ClampedGateUpWithBiasesAndLoraAsLoops) {
+    check_gate_up_with_bias(true, Activation::clamped_swiglu);
+}
+
+TEST_P(ExpertProductsTest, MultiplyWithBiasesAsLoops) {
+    for (const ProductCase& of : product_cases) {
+        const Made made(backend(), of);
+        const std::int64_t copies = of.router.tokens * of.router.per_token;
+        const HostMatrix x = random(copies, of.hidden, 4);
+        const HostMatrix w = random(of.router.experts * of.size, of.hidden, 3);
+        const HostMatrix bias =
+            reference::random_matrix(of.router.experts, of.size, 11, DType::f32);
+        HostMatrix expected = expert_product(made.routes, x, w, false);
+        add_bias_rows(made.routes, bias, expected);
+        const AddedToProduct lora(backend(), made.routes, of.router, of.size, true, 2);
+        const DeviceMatrix device_x(backend(), x, 8);
+        const DeviceMatrix device_w(backend(), w);
+        const DeviceVector<float> device_bias = device_floats(backend(), bias);
+        const DeviceMatrix y(backend(), HostMatrix(copies, of.size), 16);
+        ExpertProduct op{device_x.view(), device_w.view(), y.view(), made.device.routes};
+        op.bias = device_bias.data();
+        backend().multiply_experts(op);
+        expect_close(y, expected, "multiply_experts with biases");
+        const ExpertLora added[] = {lora.op(0, y.view(), made.device.routes),
+                                    lora.op(1, y.view(), made.device.routes)};
+        op.added = added;
+        for (const std::size_t i : {0, 1}) expected = lora.added(made.routes, i, expected);
+        backend().multiply_experts(op);
+        expect_close(y, expected, "multiply_experts with biases and LoRA");
     }
 }
 
@@ -180,20 +209,23 @@ TEST_P(ExpertProductsTest, GateUpWithLoraAsLoops) {
     }
 }
 
-void ExpertProductsTest::check_down_backward(bool with_lora, bool with_bias) {
+void ExpertProductsTest::check_down_backward(bool with_lora, bool with_bias,
+                                             Activation activation) {
     for (const ProductCase& of : product_cases) {
         const Made made(backend(), of);
         const std::int64_t copies = of.router.tokens * of.router.per_token;
         const HostMatrix dy = random(of.router.tokens, of.hidden, 7);
         const HostMatrix w = random(of.router.experts * of.hidden, of.size, 8);
-        const HostMatrix gate_up = random(copies, 2 * of.size, 9);
+        HostMatrix gate_up = random(copies, 2 * of.size, 9);
+        if (activation == Activation::clamped_swiglu) widen(gate_up, dtype());
         HostMatrix inner = expert_product(made.routes, gathered(made.routes, dy), w, true);
         const AddedToProduct lora(backend(), made.routes, of.router, of.size, false, 1);
         if (with_lora) inner = lora.added(made.routes, 0, inner);
-        const HostMatrix product = reference::gated_product(gate_up);
+        const HostMatrix product = reference::gated_product(gate_up, activation);
         const HostMatrix bias =
             reference::random_matrix(of.router.experts, of.hidden, 11, DType::f32);
-        const HostMatrix biases = bias_rows(made.routes, bias);
+        HostMatrix biases(copies, of.hidden);
+        add_bias_rows(made.routes, bias, biases);
         std::vector<double> d_weights(static_cast<std::size_t>(copies));
         const std::vector<float> weights_of_rows = made.device.weights.download();
         for (std::int64_t i = 0; i < copies; ++i) {
@@ -207,7 +239,7 @@ void ExpertProductsTest::check_down_backward(bool with_lora, bool with_bias) {
                     dy(i / of.router.per_token, c) * biases(place, c);
             }
         }
-        const DeviceVector<float> device_bias(backend(), floats(bias));
+        const DeviceVector<float> device_bias = device_floats(backend(), bias);
         const DeviceMatrix device_dy(backend(), dy, 8);
         const DeviceMatrix device_w(backend(), w);
         const DeviceMatrix device_gate_up(backend(), gate_up);
@@ -228,15 +260,11 @@ void ExpertProductsTest::check_down_backward(bool with_lora, bool with_bias) {
                               made_product.view(),
                               made_inner.view(),
                               made.device.routes,
-                              Activation::silu,
+                              activation,
                               added};
         if (with_bias) op.bias = device_bias.data();
-        if (with_bias && !is_cpu()) {
-            EXPECT_THROW(backend().expert_down_backward(op), Error);
-            continue;
-        }
         backend().expert_down_backward(op);
-        expect_close(d_gate_up, reference::gated_gradient(gate_up, inner), "d_gate_up");
+        expect_close(d_gate_up, reference::gated_gradient(gate_up, inner, activation), "d_gate_up");
         expect_close(made_product, product, "product");
         op.product.data = nullptr;
         if (backend().takes_at_once(op)) {
@@ -259,6 +287,14 @@ TEST_P(ExpertProductsTest, DownBackwardWithLoraAsLoops) {
 
 TEST_P(ExpertProductsTest, DownBackwardWithBiasesAsLoops) {
     check_down_backward(false, true);
+}
+
+TEST_P(ExpertProductsTest, ClampedDownBackwardAsLoops) {
+    check_down_backward(false, true, Activation::clamped_swiglu);
+}
+
+TEST_P(ExpertProductsTest, ClampedDownBackwardWithLoraAsLoops) {
+    check_down_backward(true, true, Activation::clamped_swiglu);
 }
 
 TEST_P(ExpertProductsTest, RefuseShapesThatDoNotFit) {

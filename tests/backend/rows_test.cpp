@@ -53,16 +53,18 @@ TEST_P(RowsTest, CopyHeadsLeavesWhatIsBetween) {
 
 TEST_P(RowsTest, AddBias) {
     for (const std::int64_t cols : {33, 64}) {
-        const HostMatrix y = random(21, cols, 2);
-        const HostMatrix bias = random(1, cols, 3);
-        const DeviceMatrix device_y(backend(), y, 8);
-        const DeviceMatrix device_bias(backend(), bias);
-        HostMatrix expected = y;
-        for (std::int64_t i = 0; i < 21; ++i) {
-            for (std::int64_t j = 0; j < cols; ++j) expected(i, j) += bias(0, j);
+        for (const DType type : {dtype(), DType::f32}) {
+            const HostMatrix y = reference::random_matrix(21, cols, 2, type);
+            const HostMatrix bias = reference::random_matrix(1, cols, 3, type);
+            const DeviceMatrix device_y(backend(), y, 8, type);
+            const DeviceMatrix device_bias(backend(), bias, 0, type);
+            HostMatrix expected = y;
+            for (std::int64_t i = 0; i < 21; ++i) {
+                for (std::int64_t j = 0; j < cols; ++j) expected(i, j) += bias(0, j);
+            }
+            backend().add_bias({device_y.view(), device_bias.data()});
+            expect_close(device_y, expected, cat("add_bias, ", cols, " columns"));
         }
-        backend().add_bias({device_y.view(), device_bias.data()});
-        expect_close(device_y, expected, cat("add_bias, ", cols, " columns"));
     }
 }
 

@@ -92,10 +92,6 @@ TEST_P(SwiGluTest, ClampedAgreesWithLoops) {
         const DeviceMatrix up(backend(), up_values, 1);
         const DeviceMatrix dh(backend(), dh_values);
         const DeviceMatrix h(backend(), HostMatrix(33, cols), 3);
-        if (!is_cpu()) {
-            EXPECT_THROW(backend().swiglu({gate.view(), up.view(), h.view(), {}, clamped}), Error);
-            continue;
-        }
         const auto expected =
             reference::swiglu_backward(gate_values, up_values, dh_values, clamped);
         backend().swiglu({gate.view(), up.view(), h.view(), {}, clamped});

@@ -30,6 +30,16 @@ struct AttentionInput {
     }
 };
 
+/// Sinks of so many heads from -most to `most`; none if that is 0.
+inline std::vector<float> spread_sinks(std::int64_t heads, double most) {
+    std::vector<float> sinks;
+    for (std::int64_t head = 0; most != 0.0 && head < heads; ++head) {
+        const double part = static_cast<double>(head) / static_cast<double>(heads - 1);
+        sinks.push_back(static_cast<float>(most * (2.0 * part - 1.0)));
+    }
+    return sinks;
+}
+
 /// A head of one query row: where its keys start and which columns it reads.
 struct AttentionRow {
     std::int64_t row = 0;

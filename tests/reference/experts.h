@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/host_matrix.h"
+#include "reference/swiglu.h"
 
 namespace loratrain::reference {
 
@@ -183,27 +184,29 @@ inline HostMatrix gathered(const Routes& routes, const HostMatrix& x) {
     return y;
 }
 
-/// silu(gate) up of [rows, 2 F], gates before ups.
-inline HostMatrix gated_product(const HostMatrix& gate_up) {
+/// f(gate) up of [rows, 2 F], gates before ups.
+inline HostMatrix gated_product(const HostMatrix& gate_up,
+                                Activation activation = Activation::silu) {
     HostMatrix y(gate_up.rows, gate_up.cols / 2);
     for (std::int64_t p = 0; p < y.rows; ++p) {
         for (std::int64_t c = 0; c < y.cols; ++c) {
-            const double g = gate_up(p, c);
-            y(p, c) = g / (1.0 + std::exp(-g)) * gate_up(p, y.cols + c);
+            y(p, c) =
+                gate_of(activation, gate_up(p, c)) * up_of(activation, gate_up(p, y.cols + c));
         }
     }
     return y;
 }
 
 /// Gradient of sum of d . gated_product(gate_up).
-inline HostMatrix gated_gradient(const HostMatrix& gate_up, const HostMatrix& d) {
+inline HostMatrix gated_gradient(const HostMatrix& gate_up, const HostMatrix& d,
+                                 Activation activation = Activation::silu) {
     HostMatrix y(gate_up.rows, gate_up.cols);
     for (std::int64_t p = 0; p < d.rows; ++p) {
         for (std::int64_t c = 0; c < d.cols; ++c) {
             const double g = gate_up(p, c);
-            const double s = 1.0 / (1.0 + std::exp(-g));
-            y(p, c) = d(p, c) * gate_up(p, d.cols + c) * s * (1.0 + g * (1.0 - s));
-            y(p, d.cols + c) = d(p, c) * g * s;
+            const double u = gate_up(p, d.cols + c);
+            y(p, c) = d(p, c) * up_of(activation, u) * slope_of(activation, g);
+            y(p, d.cols + c) = d(p, c) * gate_of(activation, g) * up_slope(activation, u);
         }
     }
     return y;

@@ -86,6 +86,17 @@ class AddedToProduct {
     DeviceMatrix device_;
 };
 
+/// Adds to each place's row of y the row of its expert of biases [E, N].
+inline void add_bias_rows(const reference::Routes& routes, const reference::HostMatrix& bias,
+                          reference::HostMatrix& y) {
+    for (std::int64_t e = 0; e < bias.rows; ++e) {
+        for (std::int64_t p = routes.offsets[static_cast<std::size_t>(e)];
+             p < routes.offsets[static_cast<std::size_t>(e) + 1]; ++p) {
+            for (std::int64_t c = 0; c < bias.cols; ++c) y(p, c) += bias(e, c);
+        }
+    }
+}
+
 /// `whole` with columns [first, first + part.cols) of `part`.
 inline reference::HostMatrix with_columns(reference::HostMatrix whole,
                                           const reference::HostMatrix& part, std::int64_t first) {

@@ -22,7 +22,7 @@ import subprocess
 import sys
 
 import harness
-from harness import GOLDEN_LAYERS, NO_GPUS, SOURCE, JobTest, read_metrics, run, without_times
+from harness import GOLDEN_LAYERS, SOURCE, JobTest, read_metrics, run, without_times
 
 PLANNED = ("microbatch_tokens", "recompute", "max_in_flight", "pad_columns", "saved_columns",
            "first_layer", "layer_count", "first_layer_adapters", "last_layer_adapters",
@@ -56,8 +56,6 @@ class Cases(JobTest):
     def all(self, backend, gsm8k):
         """(name, most ranks, job)"""
         for family, layers in GOLDEN_LAYERS.items():
-            if backend == "cuda" and family in NO_GPUS:
-                continue
             for tokens in (64, 4096):
                 for precision in ("fp32", "bf16"):
                     if backend == "cuda" or precision == "fp32" or tokens == 64:

@@ -43,8 +43,6 @@ NO_LANES = {"olmo2": "lanes cannot share norms over all heads of q and k",
             "gemma2": "lanes cannot share logits with a soft cap",
             "qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets",
             "gpt_oss": "lanes cannot share experts with biases"}
-# Why GPUs cannot train them.
-NO_GPUS = dict.fromkeys(("gpt_oss", "gpt_oss_mxfp4"), "attention sinks and biases of experts are not computed on GPUs")
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps

@@ -14,7 +14,7 @@ import unittest
 import unittest.mock
 
 from backend_cases import BackendCases
-from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, NO_GPUS, STOPPED, JobTest, memory_report, run,
+from harness import (GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, JobTest, memory_report, run,
                      shared_layers)
 from test_generation import TEXTS, TextsTest
 
@@ -39,8 +39,9 @@ REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
 # On an H200 the last norm of llama's c_r3_qv was 1.9e-1 away, all others of three families 1.5e-2.
 LIMITS = {"fp32": {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5},
           "bf16": {"loss": 2e-2, "grad_norm": 2.5e-1, "weights": 2.5e-1}}
-# The bf16 of PEFT itself is 3.0e-1 and 3.4e-1 away on glm4_moe (peft_bf16_distance.py).
-WIDER = {("glm4_moe", "bf16"): {"grad_norm": 0.4, "weights": 0.4}}
+# The bf16 of PEFT itself is 3.0e-1 and 3.4e-1 away on glm4_moe, 2.4e-1 and 4.9e-1 on gpt_oss
+# (peft_bf16_distance.py).
+WIDER = {("glm4_moe", "bf16"): {"grad_norm": 0.4, "weights": 0.4}, ("gpt_oss", "bf16"): {"weights": 0.4}}
 ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 
 
@@ -53,7 +54,7 @@ class Required(unittest.TestCase):
 @unittest.skipIf(GPUS == 0, "no GPU found (nvidia-smi -L)")
 class GpuTexts(TextsTest):
     def test_fp32_generations(self):
-        for family in ("llama", "qwen3_5", "qwen3_next"):
+        for family in ("llama", "qwen3_5", "qwen3_next", "gpt_oss"):
             for name in TEXTS[family]:
                 for ranks in range(1, min(RANKS, 2) + 1):
                     with self.subTest(family=family, adapter=name, ranks=ranks):
@@ -75,8 +76,6 @@ class Gpu(JobTest):
 
     def check_precision(self, precision):
         for family, layers in GOLDEN_LAYERS.items():
-            if family in NO_GPUS:
-                continue
             for ranks in sorted({1, 2, 4} & set(range(1, min(RANKS, layers) + 1))):
                 with self.subTest(family=family, ranks=ranks):
                     run_dir = f"{family}-{precision}-{ranks}"
@@ -91,12 +90,6 @@ class Gpu(JobTest):
                                 "ranks": ranks, "limit": LIMITS[precision]["loss"], **worst}
                         with open(REPORT, "a", encoding="utf-8") as file:
                             file.write(json.dumps(line) + "\n")
-
-    def test_families_that_are_refused(self):
-        for family, why in NO_GPUS.items():
-            process = run([self.gpu_job(family, family, "fp32")])
-            self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
-            self.assertIn(why, process.stderr)
 
     def test_fp32_golden(self):
         self.check_precision("fp32")

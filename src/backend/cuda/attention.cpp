@@ -87,7 +87,6 @@ CudaAttention::CudaAttention(cudaStream_t stream, DType compute, int shared_limi
       scores_(use) {}
 
 kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
-    LORATRAIN_CHECK(op.sinks == nullptr, "sinks of attention on a GPU");
     kernels::AttentionParams params{};
     params.q = matrix_of(op.q);
     params.k = matrix_of(op.k);
@@ -103,6 +102,7 @@ kernels::AttentionParams CudaAttention::params_of(const Attention& op) const {
                                 ? static_cast<std::int32_t>(op.sliding_window)
                                 : kernels::no_sliding_window;
     params.soft_cap = op.soft_cap;
+    params.sinks = op.sinks;
     return params;
 }
 

@@ -105,6 +105,9 @@ class CudaBackend final : public Backend {
     /// Makes codes of the T k scaled rows of gradients, for products with the transposed codes.
     kernels::ExpertCodes code_gradients(const ExpertCodes& codes, const TensorView& x,
                                         const ExpertRoutes& routes, bool gathered);
+    /// Adds dy_t . bias_e to d_weights[t, j]; nothing if there is no bias.
+    void add_bias_gradients(const TensorView& dy, const float* bias, float* d_weights,
+                            const ExpertRoutes& routes);
     /// Factors of the LoRA of `ops`, which a product with `outputs` columns adds. They lie behind
     /// the first `bytes` bytes of the operator's scratch.
     kernels::ExpertAddition add_factors(ExpertLoras ops, std::int64_t outputs,

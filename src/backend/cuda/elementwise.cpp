@@ -13,6 +13,9 @@ void check_groups(std::int64_t cols, std::int64_t groups) {
                     " groups");
 }
 
+static_assert(kernels::swiglu_limit == swiglu_limit);
+static_assert(kernels::swiglu_alpha == swiglu_alpha);
+
 }  // namespace
 
 kernels::Gate gate_of(Activation activation) {
@@ -22,7 +25,7 @@ kernels::Gate gate_of(Activation activation) {
         case Activation::sigmoid:
             return kernels::Gate::sigmoid;
         case Activation::clamped_swiglu:
-            throw Error("clamped_swiglu on a GPU");
+            return kernels::Gate::clamped_swiglu;
         default:
             return kernels::Gate::gelu_tanh;
     }

@@ -153,17 +153,23 @@ void CudaBackend::route(const Route& op) {
 
 void CudaBackend::multiply_experts(const ExpertProduct& op) {
     check_shapes(op);
-    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.x, &op.w, &op.y});
     const bool at_once = are_wide(op.routes, {&op.x, &op.w, &op.y}) && can_add(op.added);
     require_at_once(op.codes, op.routes, at_once, shared_limit_);
-    if (!at_once) return run_in_parts(*this, op);
+    if (!at_once) {
+        run_in_parts(*this, op);
+        if (op.bias != nullptr) {
+            CUDA_CHECK(
+                kernels::add_expert_bias(stream_, matrix_of(op.y), op.bias, routes_of(op.routes)));
+        }
+        return;
+    }
     const kernels::ExpertRows rows = rows_of(op.routes, shared_limit_);
     const kernels::ExpertCodes codes =
         op.backward ? code_gradients(op.codes, op.x, op.routes, false) : code_rows(op.codes, op.x);
     const kernels::ExpertAddition added = add_factors(op.added, op.y.cols);
     CUDA_CHECK(kernels::expert_product(stream_, rows, matrix_of(op.x), op.w.data, matrix_of(op.y),
-                                       op.backward, added, codes));
+                                       op.backward, added, codes, op.bias));
 }
 
 bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
@@ -175,7 +181,6 @@ bool CudaBackend::takes_at_once(const ExpertGateUp& op) const {
 
 void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     check_shapes(op);
-    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.h, &op.w, &op.gate_up});
     require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
@@ -185,7 +190,7 @@ void CudaBackend::expert_gate_up(const ExpertGateUp& op) {
     CUDA_CHECK(kernels::expert_gate_up(
         stream_, rows_of(op.routes, shared_limit_),
         {matrix_of(op.h), op.w.data, matrix_of(op.gate_up), product, gate_of(op.activation),
-         add_factors(op.added, op.gate_up.cols), codes}));
+         add_factors(op.added, op.gate_up.cols), codes, op.bias}));
 }
 
 bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
@@ -195,7 +200,6 @@ bool CudaBackend::takes_at_once(const ExpertDownBackward& op) const {
 
 void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     check_shapes(op);
-    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.dy, &op.w, &op.gate_up, &op.d_gate_up});
     require_at_once(op.codes, op.routes, takes_at_once(op), shared_limit_);
     if (!takes_at_once(op)) return run_in_parts(*this, op);
@@ -213,6 +217,15 @@ void CudaBackend::expert_down_backward(const ExpertDownBackward& op) {
     params.function = gate_of(op.activation);
     params.codes = code_gradients(op.codes, op.dy, op.routes, true);
     CUDA_CHECK(kernels::expert_down_backward(stream_, rows_of(op.routes, shared_limit_), params));
+    add_bias_gradients(op.dy, op.bias, op.d_weights, op.routes);
+}
+
+void CudaBackend::add_bias_gradients(const TensorView& dy, const float* bias, float* d_weights,
+                                     const ExpertRoutes& routes) {
+    if (bias == nullptr) return;
+    require_compute({&dy});
+    CUDA_CHECK(
+        kernels::add_bias_gradients(stream_, matrix_of(dy), bias, d_weights, routes_of(routes)));
 }
 
 void CudaBackend::combine_experts(const CombineExperts& op) {
@@ -224,10 +237,10 @@ void CudaBackend::combine_experts(const CombineExperts& op) {
 
 void CudaBackend::weigh_experts(const WeighExperts& op) {
     check_shapes(op);
-    LORATRAIN_CHECK(op.bias == nullptr, "biases of experts on a GPU");
     require_compute({&op.inner, &op.product});
     CUDA_CHECK(kernels::weigh_experts(stream_, matrix_of(op.inner), matrix_of(op.product),
                                       op.d_weights, routes_of(op.routes)));
+    add_bias_gradients(op.dy, op.bias, op.d_weights, op.routes);
 }
 
 void CudaBackend::weigh_rows(const WeighRows& op) {

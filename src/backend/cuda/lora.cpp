@@ -16,6 +16,11 @@ namespace {
 /// Parts are cut evenly, but for this.
 constexpr std::int64_t tile_row_multiple = 32;
 
+/// A function of dense MLPs, which the fused kernels have.
+bool is_of_dense(Activation activation) {
+    return activation == Activation::silu || activation == Activation::gelu_tanh;
+}
+
 kernels::LoraSlotEntry entry_of(const LoraSlot& slot) {
     kernels::LoraSlotEntry entry{};
     entry.a = slot.a;
@@ -255,7 +260,7 @@ void CudaBackend::lora_grad_a(const LoraGradA& op) {
 
 bool CudaBackend::takes_at_once(const LoraGatedForward& op) const {
     const SwiGlu& product = op.product;
-    return !product.codes.are_wanted() &&
+    return !product.codes.are_wanted() && is_of_dense(product.activation) &&
            kernels::lora_gated_forward_takes(matrix_of(product.gate), matrix_of(product.up),
                                              matrix_of(product.h), largest_rank({&op.down, 1}));
 }
@@ -291,7 +296,7 @@ void CudaBackend::pass_without_dropout(const LoraTarget& first, const LoraTarget
 
 bool CudaBackend::takes_at_once(const LoraGatedBackward& op) const {
     const LoraTarget targets[] = {op.gate.target, op.up.target, op.down};
-    return !op.product.codes.are_wanted() &&
+    return !op.product.codes.are_wanted() && is_of_dense(op.product.activation) &&
            kernels::lora_gated_backward_takes(swiglu_backward_params(op.product),
                                               largest_rank(targets), shared_limit_);
 }

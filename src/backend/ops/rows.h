@@ -38,7 +38,7 @@ struct CopyHeads {
 /// y[t, :] += bias.
 struct AddBias {
     TensorView y;
-    const void* bias = nullptr;  ///< [cols], compute_dtype()
+    const void* bias = nullptr;  ///< [cols], of y's type: compute_dtype() or fp32
 };
 
 /// y += x; views of one shape.

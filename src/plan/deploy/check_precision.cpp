@@ -66,10 +66,6 @@ bool takes_fp8(const ModelSpec& lane_model) {
 
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,
                      Problems& problems) {
-    const ModelLimit* on_gpu = limit_of(model, Ability::gpu);
-    if (on_gpu != nullptr && cluster.backend == BackendKind::cuda) {
-        return problems.add(cat(job.path, ": run.backend"), on_gpu->what(model), on_gpu->hint);
-    }
     if (job.model.precision != Precision::fp8) return;
     const std::string key = cat(job.path, ": model.precision");
     if (cluster.backend != BackendKind::cuda) {

@@ -13,8 +13,7 @@ namespace loratrain {
 /// all sizes are multiples of 16.
 bool takes_fp8(const ModelSpec& lane_model);
 
-/// Adds the problem of a model that GPUs cannot train (Ability::gpu), and those of model.precision:
-/// fp8. It needs GPUs with fp8 and a model for which
+/// Adds the problems of model.precision: fp8. It needs GPUs with fp8 and a model for which
 /// takes_fp8() holds on the lanes of each replica. A quantised model must be in e4m3 with a scale
 /// per row.
 void check_precision(const Job& job, const ModelSpec& model, const Cluster& cluster,

@@ -17,10 +17,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
     return limit == nullptr ? "" : limit->what(model);
 }
 
-constexpr Ability all_abilities[] = {Ability::training, Ability::lanes,         Ability::gpu,
-                                     Ability::fp8,      Ability::merge,         Ability::experts,
-                                     Ability::modules,  Ability::dropout,       Ability::dora,
-                                     Ability::vera,     Ability::residual_start};
+constexpr Ability all_abilities[] = {
+    Ability::training, Ability::lanes,   Ability::fp8,  Ability::merge, Ability::experts,
+    Ability::modules,  Ability::dropout, Ability::dora, Ability::vera,  Ability::residual_start};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -113,7 +112,7 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     for (const Ability ability : all_abilities) {
         const bool possible = ability == Ability::training || ability == Ability::lanes ||
                               ability == Ability::experts || ability == Ability::fp8 ||
-                              ability == Ability::gpu || ability == Ability::merge;
+                              ability == Ability::merge;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::dora),
@@ -135,15 +134,12 @@ TEST(ModelLimits, GptOss) {
     const ModelSpec model = *model_preset("gpt-oss-20b");
     EXPECT_EQ(limit_text(model, Ability::training), "");
     EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts with biases");
-    EXPECT_EQ(limit_text(model, Ability::gpu),
-              "attention sinks and biases of experts are not computed on GPUs");
     EXPECT_EQ(limit_text(model, Ability::merge),
               "the files of a gpt_oss model are not written here");
     EXPECT_EQ(limit_text(model, Ability::experts),
               "LoRA in the experts of a gpt_oss model is not computed yet");
     ModelSpec sinks = test::small_model();
     sinks.attention().sinks = true;
-    EXPECT_FALSE(can(sinks, Ability::gpu));
     EXPECT_TRUE(can(sinks, Ability::lanes) && can(sinks, Ability::merge));
 }
 

@@ -53,23 +53,6 @@ TEST(CheckPrecision, Fp8IsForHopper) {
     }
 }
 
-TEST(CheckPrecision, ModelsThatGpusDoNotTrain) {
-    ModelSpec model = small_model();
-    model.family = "gpt_oss";
-    model.attention().sinks = true;
-    for (const Precision precision : {Precision::automatic, Precision::fp8, Precision::fp32}) {
-        const auto problems = problems_of(job_in(precision), model, BackendKind::cuda);
-        ASSERT_EQ(problems.size(), 1U);
-        EXPECT_EQ(problems[0].where, "job.yaml: run.backend");
-        EXPECT_EQ(problems[0].what,
-                  "attention sinks and biases of experts are not computed on GPUs");
-        EXPECT_EQ(problems[0].hint,
-                  "train on CPUs: run.backend: cpu, without the --device of a GPU (bench: "
-                  "--backend cpu)");
-    }
-    EXPECT_TRUE(problems_of(job_in(Precision::automatic), model, BackendKind::cpu).empty());
-}
-
 TEST(CheckPrecision, Fp8ExpertsNeedMultiplesOf16) {
     const Job job = job_in(Precision::fp8);
     ModelSpec model = small_model();
