@@ -106,9 +106,6 @@ constexpr ModelLimit limits[] = {
                     ", whose other parts are not in it");
      },
      "merge it with PEFT: merge_and_unload()"},
-    {Ability::merge, has_packed_experts,
-     [](Of m) { return cat("the files of a ", m.family, " model are not written here"); },
-     "merge it with PEFT: merge_and_unload()"},
 
     {Ability::fp8, has_delta_nets,
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },

@@ -6,6 +6,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -46,6 +48,10 @@ struct Piece {
     DType dtype = DType::f32;
     const Product* product = nullptr;
     std::optional<float> constant{};  ///< a scalar that base.h5 has not
+    /// Of all experts of a layer: their matrices [out, in], which base.h5 has in place of it.
+    std::vector<Piece> parts{};
+    /// Gates and ups take turns in its last dimension, the outputs (packed_experts.h).
+    bool in_turn = false;
     std::uint64_t bytes() const {
         return static_cast<std::uint64_t>(element_count(shape)) * size_of(dtype);
     }
@@ -205,12 +211,55 @@ void add_product(const Product& product, std::int64_t first, const TensorView& r
     });
 }
 
+/// How the model's files have experts (packed_experts.h).
+bool has_whole_experts(const ModelSpec& model) {
+    return has_experts(model) && (model.experts()->names == ExpertNames::gpt_oss ||
+                                  model.experts()->names == ExpertNames::granitemoe);
+}
+bool are_gates_and_ups_in_turn(const ModelSpec& model) {
+    return has_experts(model) && model.experts()->names == ExpertNames::gpt_oss;
+}
+
+/// Adds a matrix of an expert to the last piece, which is that of its layer and kind, or becomes
+/// so. [E, outputs, in]; in turn [E, in, outputs].
+void add_to_experts(Piece matrix, const ModelSpec& model, std::vector<Piece>& gate_up,
+                    std::vector<Piece>& down) {
+    const std::int64_t layer = layer_in_name(matrix.name);
+    const bool is_down = is_name_of(matrix.name, Linear::down);
+    std::vector<Piece>& pieces = is_down ? down : gate_up;
+    const std::string name = cat("model.layers.", layer, ".",
+                                 is_down ? tensor_of_experts_down : tensor_of_experts_gate_up);
+    if (pieces.empty() || pieces.back().name != name) {
+        const std::int64_t outputs = matrix.shape[0] * (is_down ? 1 : 2);
+        const bool in_turn = are_gates_and_ups_in_turn(model);
+        Piece whole{name, {model.experts()->count, outputs, matrix.shape[1]}, matrix.dtype};
+        whole.in_turn = in_turn;
+        if (in_turn) std::swap(whole.shape[1], whole.shape[2]);
+        pieces.push_back(whole);
+    }
+    pieces.back().parts.push_back(std::move(matrix));
+}
+
 std::vector<Piece> pieces_of(const WeightSource& base, const AdapterProducts& products) {
     std::vector<Piece> pieces;
-    for (const BaseTensor& tensor : base_tensors(base.spec())) {
-        pieces.push_back(
-            {tensor.name, tensor.shape, base.dense_type_of(tensor.name), products.of(tensor.name)});
+    std::vector<Piece> gate_up;
+    std::vector<Piece> down;
+    const ModelSpec& model = base.spec();
+    for (const BaseTensor& tensor : base_tensors(model)) {
+        Piece piece{tensor.name, tensor.shape, base.dense_type_of(tensor.name),
+                    products.of(tensor.name)};
+        if (has_whole_experts(model) && expert_in_name(tensor.name) != no_expert) {
+            add_to_experts(std::move(piece), model, gate_up, down);
+            continue;
+        }
+        const std::int64_t layer = layer_in_name(tensor.name);
+        piece.in_turn = are_gates_and_ups_in_turn(model) && layer >= 0 &&
+                        tensor.name == layer_tensor_name(layer, LayerTensor::experts_gate_up_bias,
+                                                         model.layer(layer));
+        pieces.push_back(std::move(piece));
     }
+    pieces.insert(pieces.end(), gate_up.begin(), gate_up.end());
+    pieces.insert(pieces.end(), down.begin(), down.end());
     for (std::int64_t layer = 0; layer < base.spec().layers; ++layer) {
         const LayerSpec& of = base.spec().layer(layer);
         if (!has_activation_weights(of)) continue;
@@ -230,7 +279,73 @@ void write_rows(const TensorView& rows, DType dtype, OutputFile& file) {
     file.write(rounded.data(), count * sizeof(BFloat16));
 }
 
+/// Rows from `first` on, with the adapter.
+void read_merged_rows(const Piece& piece, const WeightSource& base, std::int64_t first,
+                      const TensorView& rows) {
+    if (!piece.constant) base.read_rows(piece.name, first, rows);
+    if (piece.product == nullptr) return;
+    add_product(*piece.product, first, rows);
+    check_finite(FloatFormat::f32, rows.f32(), rows.rows * rows.cols, first * rows.cols,
+                 piece.name + " with the adapter");
+}
+
+/// to[i, 2 j] = row i's j of the first half, to[i, 2 j + 1] that of the second.
+void take_in_turn(const TensorView& rows) {
+    const std::int64_t half = rows.cols / 2;
+    std::vector<float> row(static_cast<std::size_t>(rows.cols));
+    for (std::int64_t i = 0; i < rows.rows; ++i) {
+        float* values = rows.f32() + i * rows.ld;
+        std::copy_n(values, rows.cols, row.begin());
+        for (std::int64_t j = 0; j < rows.cols; ++j) {
+            values[j] = row[static_cast<std::size_t>(j % 2 * half + j / 2)];
+        }
+    }
+}
+
+/// [in, outputs] of an expert's matrices [out, in], whose outputs take turns.
+void write_in_turn(std::span<const Piece> matrices, const WeightSource& base, OutputFile& file) {
+    const std::int64_t outputs = matrices[0].shape[0];
+    const std::int64_t inputs = matrices[0].shape[1];
+    const auto count = std::ssize(matrices);
+    std::vector<std::vector<float>> values;
+    for (const Piece& matrix_of : matrices) {
+        std::vector<float>& own = values.emplace_back(static_cast<std::size_t>(outputs * inputs));
+        read_merged_rows(matrix_of, base, 0, matrix(own.data(), DType::f32, outputs, inputs));
+    }
+    const std::int64_t cols = count * outputs;
+    const std::int64_t at_once = std::clamp<std::int64_t>(block_floats / cols, 1, inputs);
+    std::vector<float> block(static_cast<std::size_t>(at_once * cols));
+    for (std::int64_t first = 0; first < inputs; first += at_once) {
+        const std::int64_t rows = std::min(at_once, inputs - first);
+        share_rows(rows, cols, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) {
+                for (std::int64_t j = 0; j < cols; ++j) {
+                    const std::vector<float>& from = values[static_cast<std::size_t>(j % count)];
+                    block[static_cast<std::size_t>(i * cols + j)] =
+                        from[static_cast<std::size_t>(j / count * inputs + first + i)];
+                }
+            }
+        });
+        write_rows(matrix(block.data(), DType::f32, rows, cols), matrices[0].dtype, file);
+    }
+}
+
+void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file);
+
+void write_experts(const Piece& whole, const WeightSource& base, OutputFile& file) {
+    if (!whole.in_turn) {
+        for (const Piece& part : whole.parts) write_piece(part, base, file);
+        return;
+    }
+    const auto together = whole.parts.size() / static_cast<std::size_t>(whole.shape[0]);
+    const std::span<const Piece> parts = whole.parts;
+    for (std::size_t first = 0; first < parts.size(); first += together) {
+        write_in_turn(parts.subspan(first, together), base, file);
+    }
+}
+
 void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file) {
+    if (!piece.parts.empty()) return write_experts(piece, base, file);
     const bool vector = piece.shape.size() < 2;
     const std::int64_t cols = piece.shape.empty() ? 1 : piece.shape.back();
     const std::int64_t rows = vector ? 1 : piece.shape[0];
@@ -239,12 +354,8 @@ void write_piece(const Piece& piece, const WeightSource& base, OutputFile& file)
     for (std::int64_t first = 0; first < rows; first += at_once) {
         const TensorView view =
             matrix(block.data(), DType::f32, std::min(at_once, rows - first), cols);
-        if (!piece.constant) base.read_rows(piece.name, first, view);
-        if (piece.product != nullptr) {
-            add_product(*piece.product, first, view);
-            check_finite(FloatFormat::f32, block.data(), view.rows * cols, first * cols,
-                         piece.name + " with the adapter");
-        }
+        read_merged_rows(piece, base, first, view);
+        if (piece.in_turn) take_in_turn(view);
         write_rows(view, piece.dtype, file);
     }
 }

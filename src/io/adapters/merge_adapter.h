@@ -24,7 +24,7 @@ inline constexpr std::uint64_t usual_shard_bytes = 5'000'000'000;
 ///            index; config.json; the tokenizer files of the base's folder if that is here
 ///   types    those of the base; quantised tensors become bf16, or fp32 if they were quantised from
 ///            fp32. Sums are made in fp32.
-///   memory   tensors are read and written in parts of some MB
+///   memory   tensors are read and written in parts of some MB, experts of gpt_oss one at a time
 /// The head and the embedding that PEFT writes beside LoRA on the head must be those of `base`.
 ///
 /// Throws InputError if `output` exists, if the adapter does not fit the base or is not finite, and

@@ -11,6 +11,7 @@
 
 #include "io/files.h"
 #include "io/safetensors.h"
+#include "io/weights/base_tensors.h"
 #include "io/weights/import_hf.h"
 #include "support/files.h"
 #include "support/golden_path.h"
@@ -154,18 +155,53 @@ TEST_F(MergeAdapterTest, WritesExpertsOfMixtralByItsNames) {
               original.read_floats(layer + "experts.4.w3.weight"));
 }
 
-TEST_F(MergeAdapterTest, RefusesModelsWhoseFilesItDoesNotWrite) {
-    for (const auto& [family, text] :
-         {std::pair{"granitemoe", "the files of a granitemoe model are not written here"},
-          {"gpt_oss", "the files of a gpt_oss model are not written here"},
-          {"qwen3_5_moe", "the base is the text model of a qwen3_5_moe, whose other parts"}}) {
+TEST_F(MergeAdapterTest, WritesAllExpertsOfALayerAsTheirFilesHaveThem) {
+    for (const std::string family : {"gpt_oss", "granitemoe"}) {
         const auto weights = base(family);
-        const std::string found =
-            problem_text([&] { merge_adapter(adapter_dir(family, "c_r3_qv"), *weights, out()); });
-        EXPECT_TRUE(has(found, text)) << found;
-        EXPECT_TRUE(has(found, "merge it with PEFT: merge_and_unload()")) << found;
-        EXPECT_FALSE(std::filesystem::exists(out()));
+        const MergeReport report = merge_adapter(adapter_dir(family, "a_r4_all"), *weights, out());
+        EXPECT_EQ(report.modules, 3 * 4);
+        const SafetensorsFile merged(out() + "/model.safetensors");
+        const SafetensorsFile original(golden_path(family + "/base/model.safetensors"));
+        ASSERT_EQ(merged.entries().size(), original.entries().size());
+        for (const auto& [name, entry] : original.entries()) {
+            ASSERT_EQ(merged.entries().count(name), 1U) << name;
+            EXPECT_EQ(merged.entry(name).shape, entry.shape) << name;
+            EXPECT_EQ(merged.entry(name).dtype, entry.dtype) << name;
+            const bool adapted = name.ends_with("_proj.weight");
+            EXPECT_EQ(merged.read_floats(name) == original.read_floats(name), !adapted) << name;
+        }
+        std::filesystem::remove_all(out());
     }
+}
+
+/// What was in MXFP4 is bf16 then; read again, the base has the same numbers.
+TEST_F(MergeAdapterTest, ExpertsOfMxfp4AreReadAgainAsTheyWere) {
+    const auto weights = base("gpt_oss_mxfp4");
+    merge_adapter(adapter_dir("gpt_oss_mxfp4", "a_r4_all"), *weights, out());
+    EXPECT_FALSE(json::parse(read_text(out() + "/config.json")).contains("quantization_config"));
+    import_hf(out(), folder_.file("again.h5"), {});
+    const auto again = open_base_weights(folder_.file("again.h5"));
+    ASSERT_EQ(again->spec().descriptions, weights->spec().descriptions);
+    for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+        const std::int64_t cols = tensor.shape.back();
+        const std::int64_t rows = tensor.shape.size() < 2 ? 1 : tensor.shape[0];
+        std::vector<float> before(static_cast<std::size_t>(rows * cols));
+        std::vector<float> now = before;
+        weights->read_rows(tensor.name, 0, matrix(before.data(), DType::f32, rows, cols));
+        again->read_rows(tensor.name, 0, matrix(now.data(), DType::f32, rows, cols));
+        const bool adapted = has(tensor.name, "self_attn.") && tensor.name.ends_with(".weight");
+        EXPECT_EQ(before == now, !adapted) << tensor.name;
+    }
+}
+
+TEST_F(MergeAdapterTest, RefusesTheTextModelOfAnother) {
+    const auto weights = base("qwen3_5_moe");
+    const std::string found = problem_text(
+        [&] { merge_adapter(adapter_dir("qwen3_5_moe", "c_r3_qv"), *weights, out()); });
+    EXPECT_TRUE(has(found, "the base is the text model of a qwen3_5_moe, whose other parts"))
+        << found;
+    EXPECT_TRUE(has(found, "merge it with PEFT: merge_and_unload()")) << found;
+    EXPECT_FALSE(std::filesystem::exists(out()));
 }
 
 TEST_F(MergeAdapterTest, AddsToExperts) {
