@@ -75,7 +75,7 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
         if (!is_damaged(job, state, i, checkpoint, checksum)) continue;
         log::warn(weights.string() + " is damaged; the checkpoint before has it as it was");
         const fs::path folder = fs::path(checkpoint).parent_path();
-        if (!copy_stored(folder, kept.filename().string(), checkpoint)) {
+        if (StoredFiles(folder).copy(kept.filename().string(), checkpoint).empty()) {
             throw Error(weights.string() + ": is damaged, and so is its copy in " +
                         newest_stored(folder).string());
         }

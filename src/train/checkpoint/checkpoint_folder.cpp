@@ -17,6 +17,22 @@ namespace {
 
 constexpr const char* latest_name = "LATEST";
 
+/// By the checkpoint's manifest; none if there is none that can be read.
+std::map<std::string, std::string> checksums_of(const fs::path& checkpoint) {
+    try {
+        const Json manifest =
+            Json::parse(read_text((checkpoint / checkpoint_manifest_name).string()));
+        return manifest.at("files").get<std::map<std::string, std::string>>();
+    } catch (const std::exception&) {
+        return {};
+    }
+}
+
+std::string find_in(const std::map<std::string, std::string>& checksums, const std::string& name) {
+    const auto found = checksums.find(name);
+    return found == checksums.end() ? "" : found->second;
+}
+
 }  // namespace
 
 fs::path checkpoint_folder(const Job& job) {
@@ -55,27 +71,27 @@ fs::path newest_stored(const fs::path& folder) {
 }
 
 std::string stored_checksum(const fs::path& checkpoint, const std::string& name) {
-    try {
-        const Json manifest =
-            Json::parse(read_text((checkpoint / checkpoint_manifest_name).string()));
-        return manifest.at("files").at(name).get<std::string>();
-    } catch (const std::exception&) {
-        return "";
+    return find_in(checksums_of(checkpoint), name);
+}
+
+StoredFiles::StoredFiles(const fs::path& folder) : newest_(checksums_of(newest_stored(folder))) {
+    for (const std::int64_t round : stored_rounds(folder)) {
+        const fs::path checkpoint = folder / std::to_string(round);
+        checkpoints_.emplace_back(checkpoint, checksums_of(checkpoint));
     }
 }
 
-bool copy_stored(const fs::path& folder, const std::string& name, const fs::path& target) {
-    const std::string wanted = stored_checksum(newest_stored(folder), name);
-    if (wanted.empty()) return false;
-    for (const std::int64_t round : stored_rounds(folder)) {
-        const fs::path checkpoint = folder / std::to_string(round);
+std::string StoredFiles::copy(const std::string& name, const fs::path& target) const {
+    const std::string wanted = find_in(newest_, name);
+    if (wanted.empty()) return "";
+    for (const auto& [checkpoint, checksums] : checkpoints_) {
         const fs::path source = checkpoint / name;
-        if (stored_checksum(checkpoint, name) != wanted || !fs::exists(source)) continue;
-        if (copy_bytes(source.string(), (target / name).string()) == wanted) return true;
+        if (find_in(checksums, name) != wanted || !fs::exists(source)) continue;
+        if (copy_bytes(source.string(), (target / name).string()) == wanted) return wanted;
         log::warn(source.string() + " is damaged; a checkpoint before it may have the same");
     }
     fs::remove(target / name);
-    return false;
+    return "";
 }
 
 std::vector<std::int64_t> stored_rounds(const fs::path& folder) {

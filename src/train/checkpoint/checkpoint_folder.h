@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/job.h"
@@ -36,9 +38,20 @@ std::filesystem::path newest_stored(const std::filesystem::path& folder);
 /// Checksum of a file by the checkpoint's manifest; "" if there is none that can be read.
 std::string stored_checksum(const std::filesystem::path& checkpoint, const std::string& name);
 
-/// Copies a file of the newest checkpoint of `folder` into directory `target`. If it is damaged, an
-/// equal file of an earlier checkpoint is copied. False if all are damaged.
-bool copy_stored(const std::filesystem::path& folder, const std::string& name,
-                 const std::filesystem::path& target);
+/// The files of the complete checkpoints in a folder, by their manifests, each of which is read
+/// once.
+class StoredFiles {
+  public:
+    explicit StoredFiles(const std::filesystem::path& folder);
+
+    /// Copies a file of the newest checkpoint into directory `target`. If it is damaged, an equal
+    /// file of an earlier checkpoint is copied. Returns its checksum; "" if all are damaged.
+    std::string copy(const std::string& name, const std::filesystem::path& target) const;
+
+  private:
+    using Checksums = std::map<std::string, std::string>;
+    std::vector<std::pair<std::filesystem::path, Checksums>> checkpoints_;  ///< newest first
+    Checksums newest_;                                                      ///< of newest_stored()
+};
 
 }  // namespace loratrain

@@ -89,7 +89,12 @@ void CheckpointWriter::write(AdapterId adapter, const std::vector<TensorSource>&
 void CheckpointWriter::keep(AdapterId adapter) {
     if (job_.adapter(adapter).trial) return;
     const std::string name = stored_adapter_name(job_.adapter(adapter));
-    if (copy_stored(folder_, name, temporary_)) return;
+    if (!stored_) stored_.emplace(folder_);
+    std::string checksum = stored_->copy(name, temporary_);
+    if (!checksum.empty()) {
+        checksums_[name] = std::move(checksum);
+        return;
+    }
     throw Error(cat((newest_stored(folder_) / name).string(),
                     ": is damaged (its checksum differs from the manifest), and no checkpoint "
                     "before has the same; the same command continues from an older one"));

@@ -5,11 +5,13 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/threads.h"
 #include "train/adapter_parts.h"
+#include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/checkpoint_reader.h"
 #include "train/checkpoint/stored_adapter.h"
 
@@ -53,6 +55,7 @@ class CheckpointWriter {
     std::filesystem::path folder_;
     std::filesystem::path target_;
     std::filesystem::path temporary_;
+    std::optional<StoredFiles> stored_;             ///< once an adapter's file is kept
     std::map<std::string, std::string> checksums_;  ///< known already, by file name
 };
 

@@ -340,16 +340,17 @@ TEST_F(FindCheckpoint, OneOfAnotherRunBesideOneOfThisRunIsDamaged) {
 TEST_F(FindCheckpoint, WhatACheckpointTakesFromTheOneBeforeIsWhole) {
     const auto copy = [&] {
         std::filesystem::create_directories(folder_.path("next"));
-        return copy_stored(folder_.path("ckpt"), "second.safetensors", folder_.path("next"));
+        return StoredFiles(folder_.path("ckpt")).copy("second.safetensors", folder_.path("next"));
     };
     const std::string whole = folder_.read("ckpt/8/second.safetensors");
-    EXPECT_TRUE(copy());
+    const std::string checksum = file_checksum(folder_.path("ckpt/8/second.safetensors"));
+    EXPECT_EQ(copy(), checksum);
     EXPECT_EQ(folder_.read("next/second.safetensors"), whole);
     folder_.write("ckpt/8/second.safetensors", "numbert");
-    EXPECT_TRUE(copy()) << "checkpoint 4 has the same";
+    EXPECT_EQ(copy(), checksum) << "checkpoint 4 has the same";
     EXPECT_EQ(folder_.read("next/second.safetensors"), whole);
     folder_.write("ckpt/4/second.safetensors", "numbert");
-    EXPECT_FALSE(copy());
+    EXPECT_EQ(copy(), "");
     EXPECT_FALSE(std::filesystem::exists(folder_.path("next/second.safetensors")));
 }
 
