@@ -365,7 +365,7 @@ class Evaluation(JobTest):
             for name, other in (("r2", "r4"), ("vera", "r4"), ("dora2", "dora"), ("from2", "from")):
                 self.assertEqual(starts[layout][name], starts[layout][other], layout)
             self.assertNotEqual(starts[layout]["from"], starts[layout]["r4"])
-        self.assertIn("evaluating r4 before its first step, once also for r2, vera, which start alike (6 samples)",
+        self.assertIn("evaluating r4 before its first step, also for r2, vera, which start the same (6 samples)",
                       (self.dir / "pipeline/loratrain.log").read_text())
         self.assertRegex((self.dir / "waiting/loratrain.log").read_text(), "r2 starts as an adapter that was evaluated")
         job["adapters"] = [adapter for adapter in job["adapters"] if adapter["name"] == "r2"]
@@ -390,7 +390,7 @@ class Evaluation(JobTest):
         self.assertEqual(lines[0], lines[1])
         self.assertIn("eval_rewards/margins", lines[0])
         self.assertEqual(output.count("at step 0: loss"), 2)
-        self.assertIn("once also for other, which starts alike (3 pairs)", output)
+        self.assertIn("also for other, which starts the same (3 pairs)", output)
         self.assertRegex(output, r"dpo_sigmoid: \d+ pairs, 3 held out")
 
     def test_needs_evaluations_and_their_data(self):

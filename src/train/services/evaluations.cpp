@@ -63,8 +63,8 @@ void EvaluationService::report_start(AdapterId first, const std::vector<AdapterI
     const std::int64_t samples = units_of(std::ssize(info.eval), info.group_samples);
     const std::string once = others.empty()
                                  ? ""
-                                 : cat(", once also for ", some_of(others, most_named), ", which ",
-                                       others.size() == 1 ? "starts" : "start", " alike");
+                                 : cat(", also for ", some_of(others, most_named), ", which ",
+                                       others.size() == 1 ? "starts" : "start", " the same");
     log::info(cat("evaluating ", worker_.job(first).name, " before its first step", once, " (",
                   samples, " ", unit_word(info.group_samples), ")"));
 }
