@@ -131,6 +131,7 @@ class HostCopies;
     X(cross_entropy, const CrossEntropy&, loss)                     \
     X(shard_statistics, const ShardedCrossEntropy&, loss)           \
     X(sharded_cross_entropy, const ShardedCrossEntropy&, loss)      \
+    X(choose_tokens, const ChooseTokens&, loss)                     \
     /* ops/optimizer.h */                                           \
     X(sum_squares, const SumSquares&, optimizer)                    \
     X(adamw, const AdamW&, optimizer)                               \

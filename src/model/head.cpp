@@ -122,15 +122,21 @@ void Head::target_logits(const MicrobatchTables& tables, const TensorView& x,
     }
 }
 
-std::vector<LikelyToken> Head::likely_tokens(const MicrobatchTables& tables, const TensorView& x) {
-    std::vector<LikelyToken> tokens;
-    const std::int64_t first = weights_.vocabulary().first;
-    target_logits(tables, x, [&](std::span<const float> logits, std::int64_t cols) {
-        for (auto row = logits.begin(); row != logits.end(); row += cols) {
-            const auto most = std::max_element(row, row + cols);
-            tokens.push_back({*most, static_cast<std::int32_t>(first + (most - row))});
-        }
-    });
+std::vector<ChosenToken> Head::choose_tokens(const MicrobatchTables& tables, const TensorView& x,
+                                             std::span<const TokenDraw> draws,
+                                             ChosenToken* chosen) {
+    std::size_t first = 0;
+    for (const MicrobatchTables::LabelChunk& chunk : tables.label_chunks()) {
+        Scratch s;
+        const TensorView logits = logits_of(tables, chunk, x, s);
+        const auto count = static_cast<std::size_t>(chunk.labels);
+        backend_.choose_tokens({logits, draws.subspan(first, count), chosen + first});
+        first += count;
+    }
+    std::vector<ChosenToken> tokens(first);
+    backend_.download(tokens.data(), chosen, first * sizeof(ChosenToken));
+    const std::int64_t own = weights_.vocabulary().first;
+    for (ChosenToken& token : tokens) token.token += static_cast<std::int32_t>(own);
     return tokens;
 }
 

@@ -15,12 +15,6 @@ namespace loratrain {
 
 /// The last part of the model: final norm, output head and cross-entropy.
 
-/// The most likely token among those of a lane's part of the vocabulary.
-struct LikelyToken {
-    float logit = 0.0F;
-    std::int32_t token = 0;
-};
-
 /// Final norm, output head and cross-entropy of the last stage. It works in chunks of the rows that
 /// have a target and skips other rows. The head is frozen, so gradients of logits are made in place
 /// and used at once. If an objective's scales depend on sums over all rows, the chunks run twice
@@ -42,8 +36,10 @@ class Head {
     using LogitsUse = std::function<void(std::span<const float> logits, std::int64_t cols)>;
     /// The logits of all rows that have a target, in their order, some at a time.
     void target_logits(const MicrobatchTables& tables, const TensorView& x, const LogitsUse& use);
-    /// The most likely token of each row that has a target; of equal logits the first.
-    std::vector<LikelyToken> likely_tokens(const MicrobatchTables& tables, const TensorView& x);
+    /// The token that draws[i] chooses from the logits of the i-th row that has a target; a lane's
+    /// from its part of the vocabulary. `chosen`: backend memory for as many.
+    std::vector<ChosenToken> choose_tokens(const MicrobatchTables& tables, const TensorView& x,
+                                           std::span<const TokenDraw> draws, ChosenToken* chosen);
 
     /// Input of the head (after the final norm) at the tables' end rows: [ends, H].
     std::vector<float> hidden_ends(const MicrobatchTables& tables, const TensorView& x);

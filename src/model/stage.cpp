@@ -74,7 +74,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
-    if (cached_texts(job) > 0) cache_.emplace(job, view, stage_, backend);
+    if (text_room(job, view).texts > 0) cache_.emplace(job, view, stage_, backend);
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.attention_scores});
@@ -127,7 +127,7 @@ void Stage::forward_layers(std::int32_t slot_index, Pass next) {
 }
 
 void Stage::forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
-                          TextCache::Rows what) {
+                          TextCache::Rows what, std::int64_t first) {
     MicrobatchTables& tables = slots_.front()->tables();
     MicrobatchRows own = rows;
     own.token_ids = own_ids(rows.token_ids);
@@ -139,15 +139,17 @@ void Stage::forward_texts(const Microbatch& microbatch, const MicrobatchRows& ro
         const std::vector<TokenLoss> forms(microbatch.segments.size());
         tables.set_labels(microbatch, rows, scales, forms, LabelBins::samples);
     }
-    layer_.use_cache(&*cache_, what);
+    cache_->expect(what, first);
+    layer_.use_cache(&*cache_);
     forward_layers(0, Pass::forward);
-    layer_.use_cache(nullptr, what);
+    layer_.use_cache(nullptr);
 }
 
-std::vector<LikelyToken> Stage::likely_tokens() {
+std::vector<ChosenToken> Stage::choose_tokens(std::span<const TokenDraw> draws) {
     const ActivationSlot& slot = *slots_.front();
-    return head_->likely_tokens(slot.tables(),
-                                slot.boundary(stage_.layer_count, slot.tables().tokens()));
+    return head_->choose_tokens(slot.tables(),
+                                slot.boundary(stage_.layer_count, slot.tables().tokens()), draws,
+                                cache_->chosen());
 }
 
 void Stage::text_logits(const Head::LogitsUse& use) {

@@ -49,12 +49,13 @@ class Stage {
     // a call of begin_texts() stay in the stage until the next call; they use slot 0.
     /// Makes room for rooms[i] tokens of text i (TextCache::begin).
     void begin_texts(std::span<const std::int64_t> rooms) { cache_->begin(rooms); }
-    /// As forward() of an evaluation, with one sample per text in `rows`. On the last stage the
-    /// rows with a target are those whose likely_tokens() are wanted.
+    /// As forward() of an evaluation, with one sample per text in `rows`, from text `first` on. On
+    /// the last stage the rows with a target are those whose next tokens are wanted.
     void forward_texts(const Microbatch& microbatch, const MicrobatchRows& rows,
-                       TextCache::Rows what);
-    /// The most likely token of each row with a target, after forward_texts(). Last stage only.
-    std::vector<LikelyToken> likely_tokens();
+                       TextCache::Rows what, std::int64_t first);
+    /// The next token of each row with a target, after forward_texts(); a lane's are of its part of
+    /// the vocabulary. Last stage only.
+    std::vector<ChosenToken> choose_tokens(std::span<const TokenDraw> draws);
     /// The logits of these rows (Head::target_logits), after forward_texts(). Last stage only.
     void text_logits(const Head::LogitsUse& use);
 

@@ -21,27 +21,38 @@ class TextCache {
         next,     ///< the next token of each text
     };
 
-    /// Forgets all texts and makes room for rooms[i] tokens of text i. At most cached_texts() texts
-    /// and cached_tokens() tokens in all.
+    /// Forgets all texts and makes room for rooms[i] tokens of text i. At most text_room() of both.
     void begin(std::span<const std::int64_t> rooms);
+    /// Sets what the rows of the next forward are; they have one sample per text, from text `first`
+    /// on. All prompts come before the first next tokens.
+    void expect(Rows rows, std::int64_t first);
 
     // Operators of a layer, which read and keep what the cache has of it. `layer` counts from the
-    // stage's first layer; the rows have one sample per text. A layer that the stage computes for
-    // some adapters has a part of the texts, the same until the next begin(), from `first_text` on.
-    void attend(std::int32_t layer, const Attention& op, Rows rows, std::int64_t first_text);
-    void convolve(std::int32_t layer, const CausalConv& op);
-    void run_rule(std::int32_t layer, const DeltaRule& op);
+    // stage's first layer. A layer that the stage computes for some adapters has the samples from
+    // `first_sample` of the forward on.
+    void attend(std::int32_t layer, const Attention& op, std::int64_t first_sample);
+    void convolve(std::int32_t layer, const CausalConv& op, std::int64_t first_sample);
+    void run_rule(std::int32_t layer, const DeltaRule& op, std::int64_t first_sample);
+
+    /// Where the tokens chosen in a forward are put: one for each text.
+    ChosenToken* chosen() const { return chosen_; }
 
   private:
-    const LayerCache& layer_of(std::int32_t layer, const PackedRows& rows) const;
+    /// The text of the first row, after a check that there are so many.
+    std::int64_t first_text(const PackedRows& rows, std::int64_t first_sample) const;
+    const LayerCache& layer_of(std::int32_t layer) const {
+        return layers_[static_cast<std::size_t>(layer)];
+    }
 
     Backend& backend_;
-    std::int64_t texts_;
-    std::int64_t tokens_;
+    TextRoom room_;
     Buffer memory_;
     std::vector<LayerCache> layers_;
     std::int32_t* device_first_ = nullptr;  ///< first_ in backend memory
-    std::vector<std::int32_t> first_;       ///< row of each text's first token
+    ChosenToken* chosen_ = nullptr;
+    std::vector<std::int32_t> first_;  ///< row of each text's first token
+    Rows rows_{};
+    std::int64_t forward_first_ = 0;
 };
 
 }  // namespace loratrain

@@ -16,15 +16,10 @@
 namespace loratrain {
 
 template <class Archive>
-void fields(Archive& archive, LikelyToken& likely) {
-    archive("logit", likely.logit);
-    archive("token", likely.token);
-}
-
-template <class Archive>
-void fields(Archive& archive, DrawnToken& drawn) {
-    archive("logprob", drawn.logprob);
-    archive("token", drawn.token);
+void fields(Archive& archive, ChosenToken& chosen) {
+    archive("logit", chosen.logit);
+    archive("logprob", chosen.logprob);
+    archive("token", chosen.token);
 }
 
 namespace {
@@ -92,141 +87,161 @@ std::vector<GeneratedText> Generator::write(Orders orders) {
 }
 
 std::size_t Generator::batch_size(Orders orders) const {
-    const auto most = std::min(orders.size(), as_size(cached_texts(parts_.job)));
+    const TextRoom room = text_room(parts_.job, view_);
+    const auto most = as_size(std::min(
+        {std::ssize(orders), room.texts, view_.replica.microbatch_tokens}));  // rows of a forward
     std::int64_t tokens = 0;
     std::size_t size = 0;
     while (size < most) {
-        tokens += std::ssize(orders[size].prompt.tokens);
-        if (size > 0 && tokens > view_.replica.microbatch_tokens) break;
+        tokens += this->room(orders[size]);
+        if (size > 0 && tokens > room.tokens) break;
         ++size;
     }
     return size;
 }
 
-std::vector<GeneratedText> Generator::write_batch(Orders orders) {
-    std::vector<GeneratedText> texts;
-    std::vector<Row> rows;
-    std::vector<std::int64_t> rooms;
-    for (const TextOrder& order : orders) {
-        texts.push_back({order.prompt, {}, false});
-        rows.push_back({order.prompt.tokens});
-        rooms.push_back(room(order));
+Generator::Part Generator::prompts_from(const Batch& batch, std::size_t first) const {
+    Part part{first, 0};
+    std::int64_t tokens = 0;
+    for (std::size_t i = first; i < batch.orders.size(); ++i) {
+        tokens += std::ssize(batch.orders[i].prompt.tokens);
+        if (part.count > 0 && tokens > view_.replica.microbatch_tokens) break;
+        ++part.count;
     }
-    parts_.stage.begin_texts(rooms);
-    const auto is_full = [&](std::size_t i) {
-        return texts[i].stopped ||
-               std::ssize(texts[i].prompt.tokens) + std::ssize(texts[i].tokens) >= rooms[i];
-    };
+    return part;
+}
+
+bool Generator::Batch::is_full(std::size_t text) const {
+    const GeneratedText& of = texts[text];
+    return of.stopped || std::ssize(of.prompt.tokens) + std::ssize(of.tokens) >= rooms[text];
+}
+
+std::vector<GeneratedText> Generator::write_batch(Orders orders) {
+    Batch batch{orders};
+    for (const TextOrder& order : orders) {
+        batch.texts.push_back({order.prompt, {}, false});
+        batch.rows.push_back({order.prompt.tokens});
+        batch.rooms.push_back(room(order));
+    }
+    parts_.stage.begin_texts(batch.rooms);
     const auto any_left = [&] {
-        for (std::size_t i = 0; i < texts.size(); ++i) {
-            if (!is_full(i)) return true;
+        for (std::size_t i = 0; i < batch.texts.size(); ++i) {
+            if (!batch.is_full(i)) return true;
         }
         return false;
     };
-    for (auto what = TextCache::Rows::prompts; any_left(); what = TextCache::Rows::next) {
-        const std::vector<DrawnToken> next = next_tokens(orders, rows, texts, what);
-        for (std::size_t i = 0; i < texts.size(); ++i) {
-            const std::int32_t token = next[i].token;
-            rows[i].position =
-                std::min(rows[i].position + std::ssize(rows[i].tokens), rooms[i] - 1);
-            rows[i].tokens = {token};
-            if (is_full(i)) continue;
-            texts[i].tokens.push_back(token);
-            if (!orders[i].draw.is_greedy()) texts[i].logprobs.push_back(next[i].logprob);
-            const std::vector<std::int32_t>& stops = orders[i].stop_tokens;
-            texts[i].stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
-        }
+    if (!any_left()) return batch.texts;
+    for (Part part = prompts_from(batch, 0); part.count > 0;
+         part = prompts_from(batch, part.first + part.count)) {
+        write_tokens(batch, part, TextCache::Rows::prompts);
     }
-    return texts;
+    while (any_left()) write_tokens(batch, {0, orders.size()}, TextCache::Rows::next);
+    return batch.texts;
 }
 
-std::vector<DrawnToken> Generator::next_tokens(Orders orders, const std::vector<Row>& rows,
-                                               std::span<const GeneratedText> texts,
-                                               TextCache::Rows what) {
+void Generator::write_tokens(Batch& batch, const Part& part, TextCache::Rows what) {
+    const Orders orders = batch.orders.subspan(part.first, part.count);
     activity::begin(activity::Task::generate, number(orders.front().adapter));
-    forward(orders, rows, what);
-    std::vector<DrawnToken> next = orders.front().draw.is_greedy() ? likely_tokens(orders.size())
-                                                                   : drawn_tokens(orders, texts);
-    LORATRAIN_CHECK(next.size() == rows.size(), next.size(), " tokens for ", rows.size(), " texts");
+    forward(batch, part, what);
+    std::vector<TokenDraw> draws;
+    for (std::size_t i = 0; i < part.count; ++i) {
+        const std::size_t position = batch.texts[part.first + i].tokens.size();
+        draws.push_back(orders[i].draw.of_token(static_cast<std::uint32_t>(position)));
+    }
+    const std::vector<ChosenToken> next = choose(draws);
+    LORATRAIN_CHECK(next.size() == part.count, next.size(), " tokens for ", part.count, " texts");
+    for (std::size_t i = 0; i < part.count; ++i) {
+        const std::size_t at = part.first + i;
+        const std::int32_t token = next[i].token;
+        Row& row = batch.rows[at];
+        row.position = std::min(row.position + std::ssize(row.tokens), batch.rooms[at] - 1);
+        row.tokens = {token};
+        if (batch.is_full(at)) continue;
+        GeneratedText& text = batch.texts[at];
+        text.tokens.push_back(token);
+        if (!orders[i].draw.is_greedy()) text.logprobs.push_back(next[i].logprob);
+        const std::vector<std::int32_t>& stops = orders[i].stop_tokens;
+        text.stopped = std::find(stops.begin(), stops.end(), token) != stops.end();
+    }
     if (parts_.meanwhile) parts_.meanwhile();
-    return next;
 }
 
-std::vector<DrawnToken> Generator::likely_tokens(std::size_t count) {
-    std::vector<LikelyToken> own;
-    if (is_last_stage()) own = parts_.stage.likely_tokens();
-    std::vector<LikelyToken> best(count);
+/// One rank chooses: the sums of others may differ in their last bit.
+std::vector<ChosenToken> Generator::choose(std::span<const TokenDraw> draws) {
+    if (view_.replica.tensor > 1) {
+        return draws.front().temperature == 0.0 ? likely_of_lanes(draws) : drawn_of_lanes(draws);
+    }
+    std::vector<ChosenToken> own;
+    if (is_last_stage()) own = parts_.stage.choose_tokens(draws);
+    return broadcast(parts_.replica, own, last_rank(0));
+}
+
+std::vector<ChosenToken> Generator::likely_of_lanes(std::span<const TokenDraw> draws) {
+    std::vector<ChosenToken> own;
+    if (is_last_stage()) own = parts_.stage.choose_tokens(draws);
+    std::vector<ChosenToken> best;
     for (std::int32_t lane = 0; lane < view_.replica.tensor; ++lane) {
-        const std::vector<LikelyToken> of_lane = broadcast(parts_.replica, own, last_rank(lane));
-        LORATRAIN_CHECK(of_lane.size() == count, of_lane.size(), " tokens for ", count, " texts");
-        for (std::size_t i = 0; i < count; ++i) {
-            if (lane == 0 || of_lane[i].logit > best[i].logit) best[i] = of_lane[i];
+        const std::vector<ChosenToken> of_lane = broadcast(parts_.replica, own, last_rank(lane));
+        if (lane == 0) best = of_lane;
+        for (std::size_t i = 0; i < best.size(); ++i) {
+            if (of_lane.at(i).logit > best[i].logit) best[i] = of_lane[i];
         }
     }
-    std::vector<DrawnToken> tokens;
-    for (const LikelyToken& likely : best) tokens.push_back({0.0F, likely.token});
-    return tokens;
+    return best;
 }
 
-/// One rank draws: the sums of others may differ in their last bit. It gets the logits of all
-/// lanes.
-std::vector<DrawnToken> Generator::drawn_tokens(Orders orders,
-                                                std::span<const GeneratedText> texts) {
+/// The rank that chooses gets the logits of all lanes.
+std::vector<ChosenToken> Generator::drawn_of_lanes(std::span<const TokenDraw> draws) {
     std::vector<float> own;
     if (is_last_stage()) {
         parts_.stage.text_logits([&](std::span<const float> logits, std::int64_t /*cols*/) {
             own.insert(own.end(), logits.begin(), logits.end());
         });
     }
-    const std::int32_t lanes = view_.replica.tensor;
-    std::vector<std::vector<float>> of_lanes(1, std::move(own));
-    if (lanes > 1) {
-        own = std::exchange(of_lanes, {}).front();
-        for (std::int32_t lane = 0; lane < lanes; ++lane) {
-            of_lanes.push_back(broadcast(parts_.replica, own, last_rank(lane)));
-        }
+    std::vector<std::vector<float>> of_lanes;
+    for (std::int32_t lane = 0; lane < view_.replica.tensor; ++lane) {
+        of_lanes.push_back(broadcast(parts_.replica, own, last_rank(lane)));
     }
-    std::vector<DrawnToken> drawn(orders.size());
-    const bool draws = parts_.replica.rank() == last_rank(0);
-    const auto draw = [&](std::size_t i) {
+    std::vector<ChosenToken> chosen(draws.size());
+    const auto choose_one = [&](std::int64_t i) {
         std::vector<float> row;
         for (const std::vector<float>& logits : of_lanes) {
-            const auto cols = std::ssize(logits) / std::ssize(orders);
-            const auto begin = logits.begin() + static_cast<std::int64_t>(i) * cols;
+            const auto cols = std::ssize(logits) / std::ssize(draws);
+            const auto begin = logits.begin() + i * cols;
             row.insert(row.end(), begin, begin + cols);
         }
-        const auto position = static_cast<std::uint32_t>(texts[i].tokens.size());
-        drawn[i] = draw_token(row, orders[i].draw, orders[i].draw.uniform(position));
+        chosen[as_size(i)] = choose_token(row, draws[as_size(i)]);
     };
-    if (draws) {
-        share_rows(std::ssize(orders), view_.lane_model.vocab_size,
+    if (parts_.replica.rank() == last_rank(0)) {
+        share_rows(std::ssize(draws), view_.lane_model.vocab_size,
                    [&](std::int64_t begin, std::int64_t end) {
-                       for (std::int64_t i = begin; i < end; ++i) draw(as_size(i));
+                       for (std::int64_t i = begin; i < end; ++i) choose_one(i);
                    });
     }
-    return broadcast(parts_.replica, drawn, last_rank(0));
+    return broadcast(parts_.replica, chosen, last_rank(0));
 }
 
-void Generator::forward(Orders orders, const std::vector<Row>& rows, TextCache::Rows what) {
+void Generator::forward(const Batch& batch, const Part& part, TextCache::Rows what) {
     PackedBatch packed;
     packed.offsets.push_back(0);
     Microbatch microbatch;
     microbatch.evaluation = true;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-        const auto count = static_cast<std::int32_t>(rows[i].tokens.size());
+    for (std::size_t i = 0; i < part.count; ++i) {
+        const Row& row = batch.rows[part.first + i];
+        const AdapterId adapter = batch.orders[part.first + i].adapter;
+        const auto count = static_cast<std::int32_t>(row.tokens.size());
         const auto sample = static_cast<std::int32_t>(i);
         std::vector<Segment>& segments = microbatch.segments;
-        if (segments.empty() || segments.back().adapter != orders[i].adapter) {
-            segments.push_back({orders[i].adapter, 0, {}});
+        if (segments.empty() || segments.back().adapter != adapter) {
+            segments.push_back({adapter, 0, {}});
         }
         segments.back().samples.push_back({sample, count, 1});
         for (std::int32_t t = 0; t < count; ++t) {
-            packed.positions.push_back(static_cast<std::int32_t>(rows[i].position) + t);
+            packed.positions.push_back(static_cast<std::int32_t>(row.position) + t);
         }
-        packed.token_ids.insert(packed.token_ids.end(), rows[i].tokens.begin(),
-                                rows[i].tokens.end());
+        packed.token_ids.insert(packed.token_ids.end(), row.tokens.begin(), row.tokens.end());
         packed.targets.resize(packed.token_ids.size(), no_target);
-        packed.targets.back() = rows[i].tokens.back();  // any: its logits are asked for
+        packed.targets.back() = row.tokens.back();  // any: its logits are asked for
         packed.sample_ids.resize(packed.token_ids.size(), sample);
         packed.offsets.push_back(static_cast<std::int32_t>(packed.token_ids.size()));
     }
@@ -251,7 +266,7 @@ void Generator::forward(Orders orders, const std::vector<Row>& rows, TextCache::
     own.positions = packed.positions;
     own.sample_ids = packed.sample_ids;
     own.offsets = packed.offsets;
-    parts_.stage.forward_texts(microbatch, own, what);
+    parts_.stage.forward_texts(microbatch, own, what, static_cast<std::int64_t>(part.first));
     if (last) return;
     const TensorView output = parts_.stage.output(0, tokens);
     parts_.communicator

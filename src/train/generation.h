@@ -23,12 +23,12 @@ std::string to_text(const std::vector<GeneratedText>& texts);
 std::string texts_notice(const std::string& adapter, const std::vector<GeneratedText>& texts,
                          double seconds);
 
-/// Generation with resident adapters: every token is drawn (train/token_sampling.h) until a stop
-/// token or max_new_tokens. Texts of all adapters are written together. The first forward has whole
-/// prompts, as many as a microbatch holds. Each later forward has one token of each text; what
-/// layers need of earlier ones is kept (TextCache). A batch has the same rows in all forwards:
-/// texts that have ended are computed on, and the result is dropped. Collective over the ranks of a
-/// replica.
+/// Generation with resident adapters: every token is chosen (base/token_choice.h) until a stop
+/// token or max_new_tokens. Texts of all adapters are written together, in batches for which there
+/// is room (text_room()). The first forwards of a batch have whole prompts, as many as a microbatch
+/// holds. Each later forward has one token of each text; what layers need of earlier ones is kept
+/// (TextCache). A batch has the same rows in all these forwards: texts that have ended are computed
+/// on, and the result is dropped. Collective over the ranks of a replica.
 class Generator {
   public:
     struct Parts {
@@ -54,15 +54,31 @@ class Generator {
         std::int64_t position = 0;
     };
     using Orders = std::span<const TextOrder>;
+    /// Texts that are written at once.
+    struct Batch {
+        Orders orders;
+        std::vector<std::int64_t> rooms = {};  ///< room() of each
+        std::vector<Row> rows = {};            ///< of the next forward
+        std::vector<GeneratedText> texts = {};
+        bool is_full(std::size_t text) const;
+    };
+    /// Texts of a batch that a forward computes.
+    struct Part {
+        std::size_t first = 0;
+        std::size_t count = 0;
+    };
 
     /// Number of the orders in the batch that begins with the first of them.
     std::size_t batch_size(Orders orders) const;
+    /// The prompts from `first` on that one forward takes.
+    Part prompts_from(const Batch& batch, std::size_t first) const;
     std::vector<GeneratedText> write_batch(Orders orders);
-    std::vector<DrawnToken> next_tokens(Orders orders, const std::vector<Row>& rows,
-                                        std::span<const GeneratedText> texts, TextCache::Rows what);
-    std::vector<DrawnToken> likely_tokens(std::size_t count);
-    std::vector<DrawnToken> drawn_tokens(Orders orders, std::span<const GeneratedText> texts);
-    void forward(Orders orders, const std::vector<Row>& rows, TextCache::Rows what);
+    /// Computes the rows of the part's texts, and adds to each text its next token.
+    void write_tokens(Batch& batch, const Part& part, TextCache::Rows what);
+    std::vector<ChosenToken> choose(std::span<const TokenDraw> draws);
+    std::vector<ChosenToken> likely_of_lanes(std::span<const TokenDraw> draws);
+    std::vector<ChosenToken> drawn_of_lanes(std::span<const TokenDraw> draws);
+    void forward(const Batch& batch, const Part& part, TextCache::Rows what);
     /// Most tokens of a prompt and its text together.
     std::int64_t room(const TextOrder& order) const;
     bool is_last_stage() const { return stage_index_ + 1 == view_.replica.stages.size(); }

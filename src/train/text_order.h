@@ -4,12 +4,27 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/token_choice.h"
 #include "data/dataset_files.h"
-#include "train/token_sampling.h"
 
 namespace loratrain {
 
 /// Texts that ranks write (train/generation.h): the order for one, and the text.
+
+/// How the tokens of a text are chosen.
+struct Draw {
+    double temperature = 0.0;  ///< as TokenDraw's, and top_p
+    double top_p = 1.0;
+    std::uint64_t key = 0;  ///< of the random numbers
+    std::uint32_t step = 0;
+    std::uint32_t prompt = 0;
+    std::uint32_t member = 0;  ///< of the prompt's group
+
+    bool is_greedy() const { return temperature == 0.0; }
+    /// Of the text's token `position`: its random number is a function of that and of the last four
+    /// fields alone.
+    TokenDraw of_token(std::uint32_t position) const;
+};
 
 /// A text that an adapter is to write.
 struct TextOrder {
@@ -25,7 +40,7 @@ struct GeneratedText {
     Prompt prompt;
     std::vector<std::int32_t> tokens;  ///< with the stop token, if there was one
     bool stopped = false;
-    std::vector<float> logprobs = {};  ///< DrawnToken::logprob of the tokens; greedy: none
+    std::vector<float> logprobs = {};  ///< ChosenToken::logprob of the tokens; greedy: none
 };
 template <class Archive>
 void fields(Archive& archive, Prompt& prompt) {

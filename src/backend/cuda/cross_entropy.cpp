@@ -4,7 +4,9 @@
 
 #include "backend/cuda/check.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/staging_ring.h"
 #include "base/error.h"
+#include "kernels/choose_tokens.h"
 #include "kernels/elementwise.h"
 
 namespace loratrain {
@@ -17,6 +19,12 @@ static_assert(offsetof(kernels::LaneStatistics, sum) == offsetof(ShardStatistics
 static_assert(offsetof(kernels::LaneStatistics, target) == offsetof(ShardStatistics, target));
 static_assert(offsetof(kernels::LaneStatistics, standing) == offsetof(ShardStatistics, standing));
 static_assert(offsetof(kernels::LaneStatistics, logits) == offsetof(ShardStatistics, logits));
+static_assert(sizeof(kernels::TokenDraw) == sizeof(TokenDraw));
+static_assert(offsetof(kernels::TokenDraw, top_p) == offsetof(TokenDraw, top_p));
+static_assert(offsetof(kernels::TokenDraw, uniform) == offsetof(TokenDraw, uniform));
+static_assert(sizeof(kernels::ChosenToken) == sizeof(ChosenToken));
+static_assert(offsetof(kernels::ChosenToken, logprob) == offsetof(ChosenToken, logprob));
+static_assert(offsetof(kernels::ChosenToken, token) == offsetof(ChosenToken, token));
 
 kernels::CrossEntropyParams params_of(const CrossEntropy& op) {
     kernels::CrossEntropyParams params;
@@ -72,6 +80,17 @@ void CudaBackend::sharded_cross_entropy(const ShardedCrossEntropy& op) {
     kernels::LaneLogits params = lane_logits(op);
     reserve_row_losses(params.of);
     CUDA_CHECK(kernels::lane_cross_entropy(stream_, params));
+}
+
+void CudaBackend::choose_tokens(const ChooseTokens& op) {
+    require_compute({&op.logits});
+    LORATRAIN_CHECK(std::ssize(op.draws) == op.logits.rows, op.draws.size(), " draws for ",
+                    op.logits.rows, " rows of logits");
+    if (op.draws.empty()) return;
+    const void* draws = tables_->upload_table(op.draws.data(), op.draws.size_bytes());
+    CUDA_CHECK(kernels::choose_tokens(
+        stream_, {matrix_of(op.logits), static_cast<const kernels::TokenDraw*>(draws),
+                  reinterpret_cast<kernels::ChosenToken*>(op.tokens)}));
 }
 
 }  // namespace loratrain

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/operators.h"
 #include "base/tensor.h"
+#include "base/token_choice.h"
 
 namespace loratrain {
 
-/// Cross-entropy and its variants, whole or divided over lanes.
+/// Operators on logits: cross-entropy and its variants, whole or divided over lanes, and the choice
+/// of tokens.
 
 /// Variant of the loss of a row. With L = log sum exp(logits), t the target's logit, m the mean of
 /// the logits, e = label_smoothing and p = exp(t - L):
@@ -68,6 +71,14 @@ struct ShardedCrossEntropy {
     std::int32_t lane = 0;
     std::int32_t lanes = 1;
     ShardStatistics* statistics = nullptr;  ///< [lanes, n]
+};
+
+/// tokens_i = choose_token(logits_i, draws_i) of base/token_choice.h. A GPU adds up weights in
+/// another order, so that a token can differ where `uniform` lies at the border of two.
+struct ChooseTokens {
+    TensorView logits;                 ///< [n, V]
+    std::span<const TokenDraw> draws;  ///< [host] [n]
+    ChosenToken* tokens = nullptr;     ///< [n]
 };
 
 }  // namespace loratrain

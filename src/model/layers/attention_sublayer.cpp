@@ -47,8 +47,8 @@ Attention AttentionSublayer::attention_op(const LayerSite& at) const {
 
 void AttentionSublayer::attend(const LayerSite& at) const {
     const Attention op = attention_op(at);
-    if (at.texts.cache != nullptr) {
-        at.texts.cache->attend(at.layer, op, at.texts.rows, at.rows.first_sample);
+    if (at.texts != nullptr) {
+        at.texts->attend(at.layer, op, at.rows.first_sample);
     } else {
         tools_.backend.attention(op);
     }

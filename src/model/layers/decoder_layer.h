@@ -27,7 +27,7 @@ class DecoderLayer {
 
     /// Sets the cache of the texts that later forward() calls work on; null: their rows are not
     /// texts that are being generated.
-    void use_cache(TextCache* cache, TextCache::Rows rows) { texts_ = {cache, rows}; }
+    void use_cache(TextCache* cache) { texts_ = cache; }
 
     /// Computes y [T, H], the next layer's input, with T = rows.tokens. `layer` counts from the
     /// stage's first layer.
@@ -53,7 +53,7 @@ class DecoderLayer {
     LayerTools tools_;
     SublayersOfStage sublayers_;
     std::vector<GroupSite> packed_;
-    CachedTexts texts_;
+    TextCache* texts_ = nullptr;
 };
 
 }  // namespace loratrain

@@ -106,9 +106,9 @@ void DeltaNetSublayer::mix(const LayerSite& at) const {
     const Scratch mixed = lease(&DeltaNetScratch::mixed, t, net.conv_size());
     const Scratch gates = lease(&DeltaNetScratch::gates, 4 * t, net.value_heads);
     tools_.backend.delta_gates(gates_op(at, gates));
-    if (TextCache* texts = at.texts.cache) {
-        texts->convolve(at.layer, conv_op(at, mixed));
-        return texts->run_rule(at.layer, rule_op(at, mixed, gates, {}));
+    if (at.texts != nullptr) {
+        at.texts->convolve(at.layer, conv_op(at, mixed), at.rows.first_sample);
+        return at.texts->run_rule(at.layer, rule_op(at, mixed, gates, {}), at.rows.first_sample);
     }
     const Scratch states = lease(&DeltaNetScratch::states, delta_states(t), net.state_size());
     tools_.backend.causal_conv(conv_op(at, mixed));

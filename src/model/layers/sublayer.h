@@ -33,19 +33,13 @@ struct LayerTools {
     PerLinear columns_of(const GroupSite& at, const TensorView& s) const;
 };
 
-/// Cache and rows of texts that are being generated, if the microbatch has such texts.
-struct CachedTexts {
-    TextCache* cache = nullptr;  ///< null: the rows are not of such texts
-    TextCache::Rows rows{};
-};
-
 /// A layer of the stage, with the rows of a microbatch that it computes.
 struct LayerSite {
     std::int32_t layer;  ///< counted from the stage's first
     LayerWeights& weights;
     const LayerRows& rows;
     const LayerActivations& saved;
-    CachedTexts texts{};
+    TextCache* texts = nullptr;  ///< of the rows; null: they are not of texts being generated
 
     const AttentionSpec& attention() const { return weights.spec.attention(); }
     const DeltaNetSpec& delta_net() const { return *weights.spec.delta_net(); }

@@ -259,11 +259,10 @@ SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerA
     return arrays;
 }
 
-SavedArrays cached_arrays(const Job& job, const ReplicaView& view, const LayerSpec& layer,
+SavedArrays cached_arrays(const TextRoom& room, const ReplicaView& view, const LayerSpec& layer,
                           LayerCache& cache) {
-    SavedArrays arrays(cached_tokens(job, view), view.plan.compute);
-    const std::int64_t texts = cached_texts(job);
-    std::visit([&](const auto& kind) { add_cached(kind, texts, view, cache, arrays); },
+    SavedArrays arrays(room.tokens, view.plan.compute);
+    std::visit([&](const auto& kind) { add_cached(kind, room.texts, view, cache, arrays); },
                layer.mixer);
     return arrays;
 }

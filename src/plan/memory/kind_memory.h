@@ -78,8 +78,8 @@ struct LayerActivations {
     ExpertActivations experts;
 };
 
-/// What a layer keeps of texts that are being generated (model/text_cache.h): cached_tokens() rows
-/// of keys and values, or for each of cached_texts() a state and rows of the convolution's input.
+/// What a layer keeps of texts that are being generated (model/text_cache.h), in TextRoom: keys and
+/// values of all tokens, or for each text a state and rows of the convolution's input.
 struct LayerCache {
     TensorView keys;            ///< [tokens, GD]
     TensorView values;          ///< [tokens, GD]
@@ -133,7 +133,7 @@ class SavedArrays {
 /// The members of `saved` that the backward pass of `layer` needs, except x.
 SavedArrays saved_arrays(const ReplicaView& view, const LayerSpec& layer, LayerActivations& saved);
 /// The members of `cache` that generation needs of `layer`.
-SavedArrays cached_arrays(const Job& job, const ReplicaView& view, const LayerSpec& layer,
+SavedArrays cached_arrays(const TextRoom& room, const ReplicaView& view, const LayerSpec& layer,
                           LayerCache& cache);
 
 // ---- Scratch of kinds; all layers of a stage share it

@@ -5,6 +5,7 @@
 
 #include "base/operators.h"
 #include "base/tensor.h"
+#include "base/token_choice.h"
 #include "kernels/sizes.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/memory/kind_memory.h"
@@ -406,35 +407,66 @@ std::uint64_t largest_adapter_bytes(const StagePlan& stage, const Job& job,
     return largest;
 }
 
-std::int64_t cached_texts(const Job& job) {
-    std::int64_t rollouts = 0;  // of all adapters, which write together
+namespace {
+
+/// What all adapters write together, and the longest of it.
+struct WantedTexts {
+    std::int64_t texts = 0;
+    std::int64_t longest = 0;
+};
+
+WantedTexts wanted_texts(const Job& job) {
+    WantedTexts rollouts;
     for (const AdapterJob& adapter : job.adapters) {
-        if (adapter.rewards.wanted()) rollouts += adapter.global_batch_size;
+        if (!adapter.rewards.wanted()) continue;
+        rollouts.texts += adapter.global_batch_size;
+        rollouts.longest = std::max(rollouts.longest, adapter.rewards.max_new_tokens);
     }
-    return std::min(std::max(job.eval.generate.samples, rollouts), texts_at_once);
+    const GenerateJob& generate = job.eval.generate;
+    const std::int64_t longest = generate.wanted() ? generate.max_new_tokens : 0;
+    return {std::max(generate.samples, rollouts.texts), std::max(longest, rollouts.longest)};
 }
 
-std::int64_t cached_tokens(const Job& job, const ReplicaView& view) {
-    const std::int64_t texts = cached_texts(job);
-    if (texts == 0) return 0;
-    std::int64_t longest = job.eval.generate.wanted() ? job.eval.generate.max_new_tokens : 0;
-    for (const AdapterJob& adapter : job.adapters) {
-        if (adapter.rewards.wanted()) longest = std::max(longest, adapter.rewards.max_new_tokens);
+/// What layers [first, first + count) keep.
+std::uint64_t layers_bytes(const TextRoom& room, const ReplicaView& view, std::int64_t first,
+                           std::int64_t count) {
+    std::uint64_t bytes = 0;
+    for_layers(view.lane_model, first, count, [&](const LayerSpec& layer, std::int64_t number) {
+        LayerCache cache;
+        bytes +=
+            static_cast<std::uint64_t>(number) * cached_arrays(room, view, layer, cache).bytes();
+    });
+    return bytes;
+}
+
+}  // namespace
+
+TextRoom text_room(const Job& job, const ReplicaView& view) {
+    const WantedTexts wanted = wanted_texts(job);
+    if (wanted.texts == 0) return {};
+    const auto room_of = [&](std::int64_t texts) {
+        const std::int64_t microbatches = (texts + few_texts - 1) / few_texts;
+        return TextRoom{texts,
+                        microbatches * view.replica.microbatch_tokens + texts * wanted.longest};
+    };
+    const std::uint64_t stages = view.replica.stages.size();
+    const auto is_large = [&](const TextRoom& room) {
+        return layers_bytes(room, view, 0, view.lane_model.layers) >
+               stages * (view.plan.bytes_per_rank / text_share);
+    };
+    TextRoom room = room_of(std::min(wanted.texts, most_texts));
+    while (room.texts > few_texts && is_large(room)) {
+        room = room_of(std::max(few_texts, room.texts - few_texts));
     }
-    return view.replica.microbatch_tokens + texts * longest;
+    return room;
 }
 
 std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage) {
-    const std::int64_t texts = cached_texts(job);
-    if (texts == 0) return 0;
-    std::uint64_t bytes = aligned_array(texts, sizeof(std::int32_t));
-    for_layers(view.lane_model, stage.first_layer, stage.layer_count,
-               [&](const LayerSpec& layer, std::int64_t number) {
-                   LayerCache cache;
-                   bytes += static_cast<std::uint64_t>(number) *
-                            cached_arrays(job, view, layer, cache).bytes();
-               });
-    return bytes;
+    const TextRoom room = text_room(job, view);
+    if (room.texts == 0) return 0;
+    return layers_bytes(room, view, stage.first_layer, stage.layer_count) +
+           aligned_array(room.texts, sizeof(std::int32_t)) +
+           aligned_array(room.texts, sizeof(ChosenToken));
 }
 
 MemoryPlan stage_memory(const Job& job, const ReplicaView& view, std::size_t stage_index) {

@@ -111,15 +111,23 @@ struct WorkspaceLayout {
 };
 WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage);
 
-/// Most texts that adapters write at a time (GenerateJob, RewardsJob). cached_texts(): as many as
-/// the job needs, at most these.
-inline constexpr std::int64_t texts_at_once = 64;
-std::int64_t cached_texts(const Job& job);
-/// Tokens of texts that a stage has room for: the prompts of one microbatch, and the longest answer
-/// for each text. 0 if adapters write no texts.
-std::int64_t cached_tokens(const Job& job, const ReplicaView& view);
-/// Bytes that the stage keeps for these tokens: LayerCache of each layer (kind_memory.h), and
-/// behind all layers an int32 for each text.
+/// Room for the texts that adapters write at a time (GenerateJob, RewardsJob).
+struct TextRoom {
+    std::int64_t texts = 0;
+    /// Of all texts together: one microbatch of prompts for every few_texts texts, and the longest
+    /// answer for each text.
+    std::int64_t tokens = 0;
+};
+/// A replica writes few_texts at a time, however much memory they need. It writes up to most_texts
+/// if they need at most 1/text_share of its ranks' memory: a larger batch reads the weights less
+/// often.
+inline constexpr std::int64_t few_texts = 64;
+inline constexpr std::int64_t most_texts = 256;
+inline constexpr std::uint64_t text_share = 8;
+/// No room if adapters write no texts.
+TextRoom text_room(const Job& job, const ReplicaView& view);
+/// Bytes that the stage keeps for texts: LayerCache of each layer (kind_memory.h), and behind all
+/// layers an int32 and a ChosenToken for each text.
 std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage);
 
 /// Bytes in which the lanes of a stage add up sums of squares (AdapterBank); 0 with one lane.

@@ -42,12 +42,11 @@ TextSeconds text_seconds(const Job& job, const Plan& plan, std::span<const Datas
     const AttentionSpan span(view.lane_model);
     const std::int64_t replicas = std::ssize(plan.replicas);
     const auto tokens = static_cast<std::int64_t>(prompt);
-    // Of prompts in a microbatch.
-    const std::int64_t fit = std::max<std::int64_t>(
-        1, view.replica.microbatch_tokens / std::max<std::int64_t>(1, tokens));
+    const TextRoom room = text_room(job, view);
+    const std::int64_t fit = std::max<std::int64_t>(1, room.tokens / (tokens + longest));
     std::int64_t left = (result.texts + replicas - 1) / replicas;
     while (left > 0) {
-        const std::int64_t rows = std::min({left, cached_texts(job), fit});
+        const std::int64_t rows = std::min({left, room.texts, fit});
         const auto count = static_cast<double>(rows);
         left -= rows;
         result.seconds +=

@@ -98,7 +98,7 @@ class Texts {
         whole_.stage->forward_texts(
             whole_.microbatch,
             {packed.token_ids, packed.targets, packed.positions, packed.sample_ids, packed.offsets},
-            what);
+            what, 0);
     }
 
     WholeStage whole_;

@@ -103,7 +103,7 @@ TEST(WorkerCommand, OrdersOfTextsTravel) {
     EXPECT_EQ(order.stop_tokens, (std::vector<std::int32_t>{257}));
     EXPECT_EQ(order.draw.temperature, draw.temperature);
     EXPECT_EQ(order.draw.top_p, draw.top_p);
-    EXPECT_EQ(order.draw.uniform(3), draw.uniform(3));
+    EXPECT_EQ(order.draw.of_token(3).uniform, draw.of_token(3).uniform);
 }
 
 TEST(WorkerCommand, SamplesTravel) {
