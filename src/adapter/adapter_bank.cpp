@@ -274,6 +274,15 @@ VeraGradients AdapterBank::projected(AdapterId adapter, std::int32_t layer, Line
     return op;
 }
 
+TokenSlot AdapterBank::token_slot(AdapterId adapter) const {
+    const State& state = resident(adapter);
+    const PlacedTensor* rows =
+        state.layout.find(embedding_layer, Linear::embedding, TensorRole::token_rows);
+    if (rows == nullptr) return {};
+    return {job_.adapter(adapter).trainable_token_indices,
+            state.array(Part::parameters) + rows->range.first, state.gradient(*rows)};
+}
+
 bool AdapterBank::has(AdapterId adapter, TensorRole role) const {
     const std::vector<FormTensor>& tensors = job_.adapter(adapter).form.tensors;
     return std::any_of(tensors.begin(), tensors.end(),

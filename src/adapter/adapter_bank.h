@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct BaseValues {
     RowNorms row_norms;
     /// W [out, in], whole on every lane; `layer` counts from the model's first layer.
     std::function<std::vector<float>(std::int64_t layer, Linear linear)> weights;
+    /// Rows of the embedding, [tokens, H].
+    std::function<std::vector<float>(std::span<const std::int32_t> tokens)> token_rows;
 };
 
 /// State of all adapters in the layers of one stage: fp32 master parameters, gradients and both
@@ -85,6 +88,8 @@ class AdapterBank {
     /// The operands with which a VeRA linear's scales make B and receive their gradients from B's.
     /// Each linear has one B buffer, which holds one layer at a time.
     VeraGradients projected(AdapterId adapter, std::int32_t layer, Linear linear) const;
+    /// The adapter's rows of tokens and their gradients; none if its form or this stage has none.
+    TokenSlot token_slot(AdapterId adapter) const;
     /// Whether the adapter's form has a tensor of `role`.
     bool has(AdapterId adapter, TensorRole role) const;
     /// Whether the adapter's form is VeRA (AdapterForm::projects).

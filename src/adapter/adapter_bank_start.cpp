@@ -103,6 +103,8 @@ void AdapterBank::start(const State& state, const AdapterJob& job,
         case Initial::norms:
             return put(state, tensor,
                        base_.row_norms(tensor.layer - stage_.first_layer, tensor.linear));
+        case Initial::rows:
+            return put(state, tensor, base_.token_rows(job.trainable_token_indices));
         case Initial::zeros:
         case Initial::pissa:
         case Initial::olora:

@@ -23,7 +23,9 @@ void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int
     for (const Linear linear : outer_linears) {
         if (layer != outer_layer(model, linear)) continue;
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
-            if (adapter.targets_linear(linear) && wanted(adapter.form.tensors[t])) visit(linear, t);
+            const FormTensor& tensor = adapter.form.tensors[t];
+            const bool has = has_tensor(adapter, model, layer, linear, tensor);
+            if (has && wanted(tensor)) visit(linear, t);
         }
         return;
     }
@@ -32,7 +34,9 @@ void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
             if (!wanted(adapter.form.tensors[t])) continue;
             for (const Linear linear : targets) {
-                if (target_rank(adapter, model, layer, linear) > 0) visit(linear, t);
+                if (has_tensor(adapter, model, layer, linear, adapter.form.tensors[t])) {
+                    visit(linear, t);
+                }
             }
         }
     }

@@ -19,6 +19,7 @@
 #include "backend/ops/optimizer.h"
 #include "backend/ops/random.h"
 #include "backend/ops/rows.h"
+#include "backend/ops/token_rows.h"
 #include "backend/ops/vera.h"
 #include "backend/readback.h"
 #include "backend/side_stream.h"
@@ -88,6 +89,11 @@ class HostCopies;
     X(lora_gated_backward, const LoraGatedBackward&, elementwise)   \
     X(lora_gather_a, const LoraIds&, lora)                          \
     X(lora_scatter_a, const LoraIds&, lora)                         \
+    /* ops/token_rows.h */                                          \
+    X(place_tokens, const PlaceTokens&, lora)                       \
+    X(place_tokens_backward, const PlaceTokens&, lora)              \
+    X(token_logits, const TokenLogits&, lora)                       \
+    X(token_logits_backward, const TokenLogitsBackward&, lora)      \
     /* ops/dora.h */                                                \
     X(dora_norms, const DoraNorms&, lora)                           \
     X(dora_scale, const DoraScale&, lora)                           \

@@ -6,7 +6,8 @@ namespace loratrain {
 
 namespace {
 
-std::int64_t extent(Axis axis, std::int64_t rank, const LinearShape& linear) {
+std::int64_t extent(const FormTensor& tensor, Axis axis, std::int64_t rank,
+                    const LinearShape& linear) {
     switch (axis) {
         case Axis::rank:
             return rank;
@@ -14,8 +15,15 @@ std::int64_t extent(Axis axis, std::int64_t rank, const LinearShape& linear) {
             return linear.in;
         case Axis::out:
             return linear.out;
+        case Axis::tokens:
+            return tensor.tokens;
     }
     return 0;
+}
+
+bool has_role(const AdapterForm& form, TensorRole role) {
+    return std::any_of(form.tensors.begin(), form.tensors.end(),
+                       [role](const FormTensor& tensor) { return tensor.role == role; });
 }
 
 }  // namespace
@@ -81,14 +89,26 @@ AdapterForm vera_form(double d_initial) {
     return form;
 }
 
+FormTensor token_rows(std::int64_t tokens) {
+    return {.role = TensorRole::token_rows,
+            .axes = {Axis::tokens, Axis::out},
+            .initial = Initial::rows,
+            .tokens = tokens,
+            .name = "trainable_tokens_delta",
+            .peft_suffix = "token_adapter.trainable_tokens_delta"};
+}
+
 bool has_residual_start(const AdapterForm& form) {
-    return std::any_of(form.tensors.begin(), form.tensors.end(),
-                       [](const FormTensor& tensor) { return tensor.role == TensorRole::start_a; });
+    return has_role(form, TensorRole::start_a);
+}
+
+bool has_token_rows(const AdapterForm& form) {
+    return has_role(form, TensorRole::token_rows);
 }
 
 FormTensor on_linear(const FormTensor& tensor, Linear linear) {
     FormTensor result = tensor;
-    if (linear != Linear::embedding) return result;
+    if (linear != Linear::embedding || tensor.role == TensorRole::token_rows) return result;
     const bool is_a = tensor.role == TensorRole::a;
     result.initial = is_a ? Initial::zeros : Initial::normal;
     result.name = is_a ? "lora_embedding_A" : "lora_embedding_B";
@@ -100,7 +120,7 @@ std::vector<std::int64_t> tensor_shape(const FormTensor& tensor, std::int64_t ra
                                        const LinearShape& linear) {
     std::vector<std::int64_t> shape;
     shape.reserve(tensor.axes.size());
-    for (const Axis axis : tensor.axes) shape.push_back(extent(axis, rank, linear));
+    for (const Axis axis : tensor.axes) shape.push_back(extent(tensor, axis, rank, linear));
     return shape;
 }
 

@@ -20,19 +20,23 @@ namespace loratrain {
 ///   PiSSA, OLoRA  y = W x + scale (B A - B0 A0) x; the shared base W is not changed
 ///   VeRA          y = W x + diag(scale_b) B diag(scale_d) A x; A and B are corners of two random
 ///                 matrices that all its linears share (io/adapters/exported_adapter.h)
+///   token rows    rows of W of the embedding, beside any of the above, and of the head that is
+///                 tied to it: W[tokens] = token_rows (model/trained_tokens.h)
 enum class TensorRole : std::uint8_t {
     a,
     b,
     magnitude,
-    start_a,  ///< A0 [rank, in]
-    start_b,  ///< B0 transposed, [rank, out]
-    scale_d,  ///< [rank]
-    scale_b,  ///< [out]
+    start_a,     ///< A0 [rank, in]
+    start_b,     ///< B0 transposed, [rank, out]
+    scale_d,     ///< [rank]
+    scale_b,     ///< [out]
+    token_rows,  ///< [tokens, out]
 };
 
 /// Axes of tensors: the adapter's rank, and the linear's in- and out-features. With tensor
-/// parallelism a lane has a part of the axis along which W is cut, and the whole of the others.
-enum class Axis : std::uint8_t { rank, in, out };
+/// parallelism a lane has a part of the axis along which W is cut, and the whole of the others. And
+/// the adapter's trained tokens.
+enum class Axis : std::uint8_t { rank, in, out, tokens };
 
 /// The initial value of a tensor.
 enum class Initial : std::uint8_t {
@@ -44,6 +48,7 @@ enum class Initial : std::uint8_t {
     norms,     ///< of the rows of W, in fp32
     pissa,     ///< the largest singular triplets of W (adapter/start_factors.h)
     olora,     ///< the first columns of Q and rows of R of W = Q R (adapter/start_factors.h)
+    rows,      ///< those of W
 };
 
 struct FormTensor {
@@ -53,6 +58,7 @@ struct FormTensor {
     bool trained = true;         ///< has a gradient and moments; else it stays as it began
     std::size_t rate_group = 0;  ///< index into AdapterForm::rates, if trained
     double value = 0.0;          ///< for Initial::constant
+    std::int64_t tokens = 0;     ///< for Axis::tokens
     std::string name;            ///< after the module's path: the key of its random numbers
     std::string peft_suffix;     ///< after the module's path: its name in files
 };
@@ -83,6 +89,10 @@ bool has_residual_start(const AdapterForm& form);
 
 /// VeRA (Kopiczko et al., 2024; PEFT): scale_d [rank], initially d_initial; scale_b [out], zeros.
 AdapterForm vera_form(double d_initial);
+
+/// Rows of so many tokens, which start as those of the embedding (TrainableTokensLayer of PEFT).
+FormTensor token_rows(std::int64_t tokens);
+bool has_token_rows(const AdapterForm& form);
 
 /// A tensor of LoRA for `linear`. On an embedding A starts as zeros and B as N(0, 1), and both have
 /// other names (PEFT).

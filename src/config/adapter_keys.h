@@ -216,6 +216,12 @@ void form_keys(V& v, AdapterJob& job) {
               {.usual = "none"});
     v.mention("alpha_pattern", "alphas that differ from lora_alpha, as in `{q_proj: 16}`",
               {.usual = "none"});
+    v.own("trainable_token_indices", job, trained_tokens_key,
+          "ids of tokens whose rows of the embedding are trained beside LoRA, as in `[32000, "
+          "32001]`: "
+          "of new tokens of the tokenizer; a head that is tied to the embedding has them too. PEFT "
+          "writes `{embed_tokens: [32000]}` too",
+          {.usual = "none"});
     v.key("use_rslora", job.use_rslora, "the adapter is scaled by lora_alpha / sqrt(r)",
           {.in_names = "rs-"});
     v.key("use_dora", job.use_dora, "DoRA: a trained magnitude for every row of W + scaling B A",

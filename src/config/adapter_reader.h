@@ -60,10 +60,14 @@ void check_lr_schedule(SectionReader& section, const AdapterJob& job);
 /// alpha_pattern. Given keys replace what the adapter has already. A null means the default.
 extern const OwnKey<AdapterJob> modules_key;
 
+/// trainable_token_indices: a list of token ids, or {embed_tokens: list}.
+extern const OwnKey<AdapterJob> trained_tokens_key;
+
 /// Checks the combination of an adapter's keys and its defaults.
 void check_modules(SectionReader& section, const AdapterJob& job);
 
-/// Logs what cannot be combined with LoRA on lm_head and embed_tokens. `job` must have its form.
+/// Logs what cannot be combined with LoRA on lm_head and embed_tokens, and with
+/// trainable_token_indices. `job` must have its form.
 void check_outer(SectionReader& section, const AdapterJob& job);
 
 }  // namespace loratrain

@@ -239,8 +239,6 @@ inline constexpr ForeignKey foreign_keys[] = {
     {"tf32", "false null", "fp32 is computed as fp32"},
     {"train_on_inputs train_on_prompt", "null",
      "scripts/prepare_data.py writes tokens and labels before the run: --train-on all"},
-    {"trainable_token_indices", "false null",
-     "single tokens are not trained; target_modules may have embed_tokens"},
     {"trust_remote_code", "false null", "a model's own code is never run"},
     {"use_bdlora", "false null",
      "BD-LoRA is not supported: factors are whole, whatever parallel.deployment says"},

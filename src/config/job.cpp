@@ -33,6 +33,12 @@ int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t 
     return target.is_there && !unnamed ? adapter.rank(layer, linear) : 0;
 }
 
+bool has_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                Linear linear, const FormTensor& tensor) {
+    if (tensor.role == TensorRole::token_rows) return linear == Linear::embedding;
+    return target_rank(adapter, model, layer, linear) > 0;
+}
+
 bool targets_experts(const AdapterJob& adapter, const ModelSpec& model) {
     if (adapter.targets == all_linears()) return false;
     for (int i = 0; i < linear_count; ++i) {
@@ -114,6 +120,9 @@ AdapterForm form_of(const AdapterJob& adapter) {
         if (adapter.loraplus_lr_ratio != 1.0 && tensor.role != TensorRole::a) tensor.rate_group = 1;
     }
     if (adapter.loraplus_lr_ratio != 1.0) form.rates.push_back(adapter.loraplus_lr_ratio);
+    if (!adapter.trainable_token_indices.empty()) {
+        form.tensors.push_back(token_rows(std::ssize(adapter.trainable_token_indices)));
+    }
     return form;
 }
 

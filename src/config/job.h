@@ -289,8 +289,9 @@ struct AdapterJob {
     double lora_dropout = 0.0;
     /// Linears that have LoRA in some layer; an upper bound if there are `modules`.
     std::array<bool, linear_count> targets = all_linears();
-    bool targets_head = false;       ///< lm_head has LoRA too
-    bool targets_embedding = false;  ///< embed_tokens has LoRA too
+    bool targets_head = false;                            ///< lm_head has LoRA too
+    bool targets_embedding = false;                       ///< embed_tokens has LoRA too
+    std::vector<std::int32_t> trainable_token_indices{};  ///< have rows of their own; none twice
     /// Targets, ranks and alphas that differ between layers; null = all layers are equal.
     std::shared_ptr<const ModuleTable> modules{};
     PeftType peft_type = PeftType::lora;
@@ -370,10 +371,12 @@ struct AdapterJob {
     double scaling(std::int64_t layer, Linear linear) const;
 };
 
-/// The adapter's rank on a linear of a model; 0 if it has no LoRA there. Linears of experts are
-/// targets only if the adapter names them: all-linear does not include them.
+/// Rank on a linear of a model; 0 = no LoRA there. all-linear does not include linears of experts.
 int target_rank(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                 Linear linear);
+/// Whether the adapter has this tensor of its form for a linear.
+bool has_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
+                Linear linear, const FormTensor& tensor);
 /// Whether the adapter has LoRA on linears of experts.
 bool targets_experts(const AdapterJob& adapter, const ModelSpec& model);
 /// Whether the adapter has LoRA on MLPs of a model with experts, in experts or beside them.

@@ -24,6 +24,10 @@ enum class Ability : std::uint8_t {
     dora,
     vera,
     residual_start,
+    // Needed by an adapter that trains rows of tokens.
+    tokens_on_gpus,
+    tokens_on_lanes,
+    tokens_on_stages,  ///< of a pipeline
 };
 
 /// A trait of some models, and what is impossible with it.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
 #include "config/dead_rules.h"
 #include "config/key_writer.h"
+#include "config/section_reader.h"
 #include "config/targets_text.h"
 
 namespace loratrain {
@@ -15,6 +17,7 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
+constexpr const char* tokens_key = "trainable_token_indices";
 /// Layers in which names are looked for while no model is known.
 constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
@@ -375,8 +378,56 @@ void write_modules(KeyWriter& out, const AdapterJob& job) {
 
 const OwnKey<AdapterJob> modules_key{read_modules, write_modules};
 
+const OwnKey<AdapterJob> trained_tokens_key{
+    [](SectionReader& section, AdapterJob& job) {
+        const YamlNode* node = section.find(tokens_key);
+        if (node == nullptr) return;
+        job.trainable_token_indices.clear();
+        const bool named = node->kind == Kind::map && node->children.size() == 1 &&
+                           node->children.front().key == module_name(Linear::embedding);
+        if (node->kind == Kind::map && !named) {
+            return section.problem(node->place, tokens_key, "is of other modules than embed_tokens",
+                                   "give {embed_tokens: [32000, 32001]}, or the list alone");
+        }
+        read_token_ids(section, named ? node->children.front() : *node, tokens_key,
+                       job.trainable_token_indices);
+    },
+    [](KeyWriter& out, const AdapterJob& job) {
+        write_token_ids(out, tokens_key, job.trainable_token_indices);
+    }};
+
+namespace {
+
+void check_trained_tokens(SectionReader& section, const AdapterJob& job) {
+    const auto refuse = [&](const std::string& what, const char* hint) {
+        section.problem(place_of(section, tokens_key), tokens_key, what, hint);
+    };
+    std::set<std::int32_t> known;
+    for (const std::int32_t token : job.trainable_token_indices) {
+        if (!known.insert(token).second) {
+            return refuse(cat("has ", token, " twice"), "name each token once");
+        }
+    }
+    if (known.empty()) return;
+    if (job.is_vera() || has_residual_start(job.form)) {
+        refuse("goes with LoRA and DoRA alone",
+               "leave it out, or leave out peft_type: vera or the init_lora_weights that makes "
+               "another form");
+    }
+    if (job.targets_outer()) {
+        refuse("does not go with lm_head and embed_tokens in target_modules",
+               "leave it out, or take these out of target_modules");
+    }
+    if (job.loraplus_lr_ratio != 1.0) {
+        refuse("does not go with loraplus_lr_ratio", "leave one of them out");
+    }
+}
+
+}  // namespace
+
 void check_outer(SectionReader& section, const AdapterJob& job) {
-    if (!job.targets_outer()) return;
+    check_trained_tokens(section, job);
+    if (!job.targets_outer() || has_token_rows(job.form)) return;
     const bool plain = job.form.peft_switches.empty() && job.form.tensors.size() == 2 &&
                        job.form.tensors[0].role == TensorRole::a;
     const bool by_layers = job.modules && !job.modules->keys().layers_to_transform.empty();

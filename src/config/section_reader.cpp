@@ -53,15 +53,14 @@ void write_deployment(KeyWriter& out, const ParallelJob& parallel) {
 
 }  // namespace
 
-void read_stop_tokens(SectionReader& section, std::vector<std::int32_t>& tokens) {
-    const YamlNode* node = section.find("stop_tokens");
-    if (node == nullptr) return;
+void read_token_ids(SectionReader& section, const YamlNode& node, const char* key,
+                    std::vector<std::int32_t>& tokens) {
     constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
-    if (node->kind == YamlNode::Kind::map) {
-        return section.problem(node->place, "stop_tokens", "is a mapping", hint);
+    if (node.kind == YamlNode::Kind::map) {
+        return section.problem(node.place, key, "is a mapping", hint);
     }
-    std::vector<YamlNode> items = node->children;
-    if (node->kind == YamlNode::Kind::scalar) items = {*node};
+    std::vector<YamlNode> items = node.children;
+    if (node.kind == YamlNode::Kind::scalar) items = {node};
     for (const YamlNode& item : items) {
         const std::optional<double> token =
             item.kind == YamlNode::Kind::scalar ? number_in(item.text) : std::nullopt;
@@ -70,15 +69,23 @@ void read_stop_tokens(SectionReader& section, std::vector<std::int32_t>& tokens)
             tokens.push_back(static_cast<std::int32_t>(*token));
             continue;
         }
-        section.problem(item.place, "stop_tokens", cat("'", item.text, "' is not a token id"),
-                        hint);
+        section.problem(item.place, key, cat("'", item.text, "' is not a token id"), hint);
     }
 }
 
-void write_stop_tokens(KeyWriter& out, const std::vector<std::int32_t>& tokens) {
+void write_token_ids(KeyWriter& out, const char* key, const std::vector<std::int32_t>& tokens) {
     std::vector<std::string> words;
     for (const std::int32_t token : tokens) words.push_back(value_text(token));
-    if (!words.empty()) out.put_list("stop_tokens", words);
+    if (!words.empty()) out.put_list(key, words);
+}
+
+void read_stop_tokens(SectionReader& section, std::vector<std::int32_t>& tokens) {
+    const YamlNode* node = section.find("stop_tokens");
+    if (node != nullptr) read_token_ids(section, *node, "stop_tokens", tokens);
+}
+
+void write_stop_tokens(KeyWriter& out, const std::vector<std::int32_t>& tokens) {
+    write_token_ids(out, "stop_tokens", tokens);
 }
 
 namespace {

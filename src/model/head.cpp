@@ -8,13 +8,14 @@
 namespace loratrain {
 
 Head::Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-           Backend& backend, const StageLanes& lanes, HeadLora lora)
+           Backend& backend, const StageLanes& lanes, HeadLora lora, TrainedTokens tokens)
     : view_(view),
       weights_(weights),
       workspace_(workspace),
       backend_(backend),
       lanes_(lanes),
-      lora_(std::move(lora)) {}
+      lora_(std::move(lora)),
+      tokens_(std::move(tokens)) {}
 
 void Head::norm(const TensorView& x, const TensorView& y) {
     const auto eps = static_cast<float>(view_.lane_model.stream_eps());
@@ -51,7 +52,7 @@ void Head::project(const TensorView& normed, const TensorView& logits) {
     }
 }
 
-void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
+void Head::project_backward(const TensorView& d_logits, const TensorView& dx, bool added) {
     const std::int64_t block = logits_chunk(view_).vocab;
     for (std::int64_t v = 0; v < d_logits.cols; v += block) {
         const std::int64_t count = std::min(block, d_logits.cols - v);
@@ -61,7 +62,7 @@ void Head::project_backward(const TensorView& d_logits, const TensorView& dx) {
         op.b = w;
         op.c = dx;
         op.alpha = static_cast<float>(1.0 / view_.lane_model.logits_scaling);
-        op.beta = v == 0 ? 0.0F : 1.0F;
+        op.beta = v == 0 && !added ? 0.0F : 1.0F;
         backend_.gemm(op);
     }
 }
@@ -88,7 +89,9 @@ void Head::loss(const MicrobatchTables& tables, const TensorView& x, double* los
                        gradient, chunk.weights, chunk.form,
                        static_cast<float>(view_.lane_model.logits_soft_cap)});
         if (!gradient) continue;
-        project_backward(logits, d_rows);
+        const bool added =
+            tokens_.project_backward(tables.all_rows(), chunk.segments, normed, logits, d_rows);
+        project_backward(logits, d_rows, added);
         lora_.backward(tables.all_rows(), chunk.segments, normed, s, logits, d_rows);
         lanes_.all->all_reduce(d_rows);
         norm_backward(rows, d_rows);
@@ -106,6 +109,7 @@ TensorView Head::logits_of(const MicrobatchTables& tables,
     backend_.gather_rows({rows, x.row_range(chunk.first_row, chunk.row_count), chunk.ids});
     norm(rows, normed);
     project(normed, logits);
+    tokens_.project(tables.all_rows(), chunk.segments, normed, logits);
     s = lora_.forward(tables.all_rows(), chunk.segments, normed, logits);
     cap(logits);
     return logits;

@@ -9,6 +9,7 @@
 #include "model/activation_slot.h"
 #include "model/frozen_weights.h"
 #include "model/head_lora.h"
+#include "model/trained_tokens.h"
 #include "model/workspace.h"
 
 namespace loratrain {
@@ -23,7 +24,7 @@ namespace loratrain {
 class Head {
   public:
     Head(const ReplicaView& view, const FrozenWeights& weights, const Workspace& workspace,
-         Backend& backend, const StageLanes& lanes, HeadLora lora);
+         Backend& backend, const StageLanes& lanes, HeadLora lora, TrainedTokens tokens);
 
     /// Adds the losses and the numbers of wrong tokens of x [T, H], the output of the last layer,
     /// to the sums. If `dx` has data, it becomes the gradient of the sum over rows of scale * loss
@@ -57,7 +58,8 @@ class Head {
     void cap(const TensorView& logits);
     void norm(const TensorView& x, const TensorView& y);
     void project(const TensorView& normed, const TensorView& logits);
-    void project_backward(const TensorView& d_logits, const TensorView& dx);
+    /// `added`: to dx.
+    void project_backward(const TensorView& d_logits, const TensorView& dx, bool added);
     /// Logits of a chunk's rows. Afterwards the rows are in head_rows 0, the normed rows in
     /// head_rows 1, and their LoRA S in `s` (HeadLora::forward).
     TensorView logits_of(const MicrobatchTables& tables, const MicrobatchTables::LabelChunk& chunk,
@@ -75,6 +77,7 @@ class Head {
     Backend& backend_;
     StageLanes lanes_;
     HeadLora lora_;
+    TrainedTokens tokens_;
 };
 
 }  // namespace loratrain

@@ -43,11 +43,22 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
                  source.read_rows(weight_name(layer, linear), 0,
                                   matrix(w.data(), DType::f32, shape.out, shape.in));
                  return w;
+             },
+             [&source](std::span<const std::int32_t> tokens) {
+                 const std::int64_t hidden = source.spec().hidden_size;
+                 std::vector<float> rows(tokens.size() * static_cast<std::size_t>(hidden));
+                 float* row = rows.data();
+                 for (const std::int32_t token : tokens) {
+                     source.read_rows(embedding_name, token, matrix(row, DType::f32, 1, hidden));
+                     row += hidden;
+                 }
+                 return rows;
              }}),
       keeping_(layer_keeping(view, stage_)),
       last_recomputed_(last_layer(keeping_, Keeping::recomputed)),
       layer_(view, stage_, bank_, workspace_, backend, lanes),
-      embedding_lora_(bank_, workspace_, source.spec(), backend) {
+      embedding_lora_(bank_, workspace_, source.spec(), backend),
+      trained_tokens_(bank_, source.spec(), backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -70,7 +81,8 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     if (stage_.has_head) {
         head_ = std::make_unique<Head>(
             view, weights_, workspace_, backend, lanes,
-            HeadLora(bank_, workspace_, view.lane_model, stage_.layer_count, backend));
+            HeadLora(bank_, workspace_, view.lane_model, stage_.layer_count, backend),
+            TrainedTokens(bank_, source.spec(), backend));
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
@@ -205,6 +217,7 @@ void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
     backend_.gather_rows({x, weights_.embedding().dense(), tables.token_ids(), embedding_scale()});
+    trained_tokens_.embed(tables.all_rows(), tables.token_ids(), x);
     embedding_lora_.forward(tables.all_rows(), tables.token_ids(), x);
     lanes_.all->all_reduce(x);
     add_noise(tables.all_rows(), x);
@@ -268,7 +281,9 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     expect_layers(tables, Pass::backward, Pass::forward);
     if (offload_) offload_->begin_backward(slot_index, tables);
     pack_factors(tables);
-    const bool to_embedding = stage_.has_embedding && embedding_lora_.is_wanted(tables.all_rows());
+    const bool to_embedding =
+        stage_.has_embedding && (embedding_lora_.is_wanted(tables.all_rows()) ||
+                                 trained_tokens_.is_wanted(tables.all_rows()));
     for (std::int32_t l = stage_.layer_count - 1; l >= 0; --l) {
         const ProfilerRange range(backend_, "layer backward", stage_.first_layer + l);
         const bool need_dx = l > 0 || !stage_.has_embedding || to_embedding;
@@ -289,7 +304,10 @@ void Stage::backward(std::int32_t slot_index, const TensorView& d_output,
     }
     resident_slot_ = -1;
     for (const AdapterId adapter : tables.all_rows().adapters) bank_.added_gradients(adapter);
-    if (to_embedding) embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);
+    if (to_embedding) {
+        embedding_lora_.backward(tables.all_rows(), tables.token_ids(), gradient);
+        trained_tokens_.embed_backward(tables.all_rows(), tables.token_ids(), gradient);
+    }
     if (!stage_.has_embedding) backend_.copy({d_input, gradient});
 }
 

@@ -142,6 +142,7 @@ class Stage {
     StageSums sums_;
     DecoderLayer layer_;
     EmbeddingLora embedding_lora_;
+    TrainedTokens trained_tokens_;
     ReferenceLosses references_;
     std::unique_ptr<Head> head_;
     std::unique_ptr<LossPasses> loss_;

@@ -1,5 +1,6 @@
 """All adapters of a golden family trained together reproduce HF transformers + PEFT (float64)."""
 
+import shutil
 import unittest
 
 from harness import GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, EachFamily, JobTest, run, shared_layers
@@ -56,6 +57,63 @@ class Forms(JobTest):
         job["schedule"] = {"costs": "built-in"}
         self.succeed(run([self.write_job(job)], 4))
         self.check_golden("llama", "run", LIMITS, names)
+
+
+class Tokens(JobTest):
+    """Adapters that train rows of the embedding, beside a plain one."""
+
+    def job(self, family, tokens, deployment, **keys):
+        job = self.golden_job(family, "run", tokens, ("a_r4_all", "t_tokens"), **keys)
+        job["parallel"]["deployment"] = deployment
+        job["schedule"] = {"costs": "built-in"}
+        return job
+
+    def check(self, family, ranks, tokens, deployment):
+        with self.subTest(family=family, ranks=ranks):
+            shutil.rmtree(self.dir / "run", ignore_errors=True)
+            self.succeed(run([self.write_job(self.job(family, tokens, deployment))], ranks))
+            self.check_golden(family, "run", LIMITS, ("a_r4_all", "t_tokens"))
+
+    def test_one_rank_and_replicas(self):
+        for family in ("llama", "qwen2", "granite", "gemma2"):
+            self.check(family, 1, 4096, "pipeline")
+            self.check(family, 2, 64, [{"count": 2}])
+
+    def test_pipelines(self):
+        self.check("llama", 2, 64, "pipeline")
+        self.check("llama", 4, 300, "pipeline")
+        self.check("llama", 3, 300, [{"pp": 2}, {"microbatch_tokens": 64}])
+        job = self.write_job(self.job("qwen2", 300, "pipeline"))
+        self.refused(job, 2, "stages of a pipeline cannot share rows of tokens")
+
+    def test_stopped_between(self):
+        for family in ("llama", "qwen2"):
+            job = self.job(family, 300, "pipeline")
+            job["checkpoint"] = {"every_steps": 1}
+            path = self.write_job(job)
+            shutil.rmtree(self.dir / "run", ignore_errors=True)
+            stopped = run([path, "--stop-after", "2"])
+            self.assertEqual(stopped.returncode, STOPPED, stopped.stderr)
+            self.succeed(run([path]))
+            self.check_golden(family, "run", LIMITS, ("a_r4_all", "t_tokens"))
+
+    def test_what_is_refused(self):
+        lanes = self.write_job(self.job("llama", 300, [{"tp": 2}]))
+        self.refused(lanes, 2, "lanes cannot share rows of tokens")
+        job = self.job("llama", 300, "pipeline")
+        job["adapters"][1]["trainable_token_indices"] = [7, 250, 319, 3]
+        self.refused(self.write_job(job), 1, "the job has [7,250,319,3]")
+        del job["adapters"][1]["trainable_token_indices"]
+        self.refused(self.write_job(job), 1, "which trains rows of the embedding")
+        del job["adapters"][1]["init_from"]
+        job["adapters"][1]["trainable_token_indices"] = [7, 320]
+        self.refused(self.write_job(job), 1, "320 is not one of the model's 320 tokens")
+
+    def refused(self, job, ranks, words):
+        process = run([job], ranks)
+        self.assertEqual(process.returncode, 2, process.stderr)
+        self.assertIn(words, process.stderr)
+        self.assertIn("trainable_token_indices", process.stderr)
 
 
 class Golden(EachFamily, JobTest):

@@ -15,7 +15,8 @@ PYTHON = SOURCE / "scripts/test_python.sh"
 # The plain adapter of a family, where it is not a_r4_all.
 PLAIN_ONES = {"qwen2": "b_r8_attn", "qwen3": "c_r3_qv", "phi3_window": "b_r8_attn", "qwen3_moe_dense": "b_r8_attn",
               "glm4_moe": "b_r8_attn"}
-ADAPTERS = {family: [PLAIN_ONES.get(family, "a_r4_all"), *GOLDEN_FORMS.get(family, ())]
+TOKENS = ("llama", "qwen2", "granite", "gemma2")
+ADAPTERS = {family: [PLAIN_ONES.get(family, "a_r4_all"), *GOLDEN_FORMS.get(family, ()), *(["t_tokens"] if family in TOKENS else [])]
             for family in GOLDEN_LAYERS if family not in QUANTIZED}
 PLAIN = {"llama": ["b_r8_attn", "f_patterns", "f_dora", "f_dora_plus", "f_olora", "f_head", "f_embed"],
          "qwen2": ["f_embed"], "granite": ["f_head"], "gemma2": ["f_embed"], "gemma3_text": ["f_embed"],

@@ -7,17 +7,10 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
 #include "backend/cpu/vector_math.h"
-#include "base/vector_code.h"
 
 namespace loratrain {
 
 namespace {
-
-LORATRAIN_VECTOR_CODE
-void add_scaled(float* y, const float* x, float factor, std::int64_t count) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
-}
 
 void keep(const CachedAttention& op) {
     const std::size_t bytes = static_cast<std::size_t>(op.of.k.cols) * sizeof(float);
@@ -55,7 +48,7 @@ void attend_to_cache(const CachedAttention& op, std::int64_t row, std::int64_t h
         }
         const float weight = std::exp(score - largest);
         sum += weight;
-        add_scaled(o, head_rows(op.values, place, head / group, dim), weight, dim);
+        add_scaled_values(o, head_rows(op.values, place, head / group, dim), weight, dim);
     }
     scale_values(o, dim, 1.0F / sum);
 }

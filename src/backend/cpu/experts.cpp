@@ -118,12 +118,6 @@ void order_by_expert(const ExpertRoutes& to) {
     }
 }
 
-LORATRAIN_VECTOR_CODE
-void add_scaled(const float* x, std::int64_t count, float factor, float* y) {
-#pragma omp simd
-    for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
-}
-
 }  // namespace
 
 void CpuBackend::route(const Route& op) {
@@ -150,8 +144,8 @@ void CpuBackend::multiply_experts(const ExpertProduct& op) {
     const ExpertRoutes& routes = op.routes;
     parallel_rows(threads_, routes.copies(), op.y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-            add_scaled(op.bias + routes.chosen[i] * op.y.cols, op.y.cols, 1.0F,
-                       row_of_experts(op.y, routes.places[i]));
+            add_scaled_values(row_of_experts(op.y, routes.places[i]),
+                              op.bias + routes.chosen[i] * op.y.cols, 1.0F, op.y.cols);
         }
     });
 }
@@ -176,8 +170,8 @@ void CpuBackend::combine_experts(const CombineExperts& op) {
             const float* added = row_of_experts(op.added, t);
             if (y != added) std::copy_n(added, op.y.cols, y);
             for (std::int64_t i = t * routes.per_token; i < (t + 1) * routes.per_token; ++i) {
-                add_scaled(row_of_experts(op.x, routes.places[i]), op.y.cols,
-                           op.weighted ? routes.weights[i] : 1.0F, y);
+                add_scaled_values(y, row_of_experts(op.x, routes.places[i]),
+                                  op.weighted ? routes.weights[i] : 1.0F, op.y.cols);
             }
         }
     });

@@ -26,4 +26,10 @@ void scale_values(float* x, std::int64_t count, float factor) {
     for (std::int64_t j = 0; j < count; ++j) x[j] *= factor;
 }
 
+LORATRAIN_VECTOR_CODE
+void add_scaled_values(float* y, const float* x, float factor, std::int64_t count) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < count; ++j) y[j] += factor * x[j];
+}
+
 }  // namespace loratrain

@@ -18,6 +18,9 @@ float dot(const float* x, const float* y, std::int64_t count);
 /// x[0, count) *= factor.
 void scale_values(float* x, std::int64_t count, float factor);
 
+/// y[0, count) += factor x.
+void add_scaled_values(float* y, const float* x, float factor, std::int64_t count);
+
 /// e^x within 2 ulp (denormal results: within one denormal step); NaN stays NaN.
 inline float exp_inline(float x) {
     constexpr float log2e = 1.44269504F;

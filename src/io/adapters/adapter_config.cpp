@@ -307,6 +307,7 @@ std::vector<ConfigVariant> AdapterConfig::variants(const AdapterForm& form) cons
         const bool defaults = key.empty_is_set && get(key.name.data()) == Json::object();
         if (!has(key.name.data()) && !defaults) continue;
         if (switches_on(form, key.name)) continue;
+        if (key.name == "trainable_token_indices" && has_token_rows(form)) continue;
         if (key.name == "ensure_weight_tying" && !ties_its_head()) continue;
         if (key.name == "target_parameters" && !linears_by_weights().empty()) continue;
         found.push_back({std::string(key.name), std::string(key.meaning), key.loads, key.merges});

@@ -77,12 +77,12 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
     std::set<std::string> known;
     const auto check = [&](std::int64_t layer, Linear linear) {
         const int rank = target_rank(adapter, model, layer, linear);
-        if (rank == 0) return;
         const LayerLinear target = target_of(model, layer, linear);
         const LinearShape& shape = target.shape;
         const TargetExperts& experts = target.experts;
         for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
             for (const FormTensor& tensor : adapter.form.tensors) {
+                if (!has_tensor(adapter, model, layer, linear, tensor)) continue;
                 const std::string name = peft_tensor_name(layer, linear, tensor, e);
                 known.insert(name);
                 check_tensor(file, name, tensor_shape(tensor, rank, shape), problems);

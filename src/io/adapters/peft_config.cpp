@@ -253,6 +253,16 @@ void check_form(JsonReader& config, const AdapterForm& form) {
     }
 }
 
+/// A list, or {"embed_tokens": list}.
+void check_token_rows(JsonReader& config, const AdapterJob& adapter) {
+    if (!has_token_rows(adapter.form)) return;
+    const Json& found = config.get("trainable_token_indices");
+    const Json wanted = adapter.trainable_token_indices;
+    if (found == wanted || found == Json{{module_name(Linear::embedding), wanted}}) return;
+    config.wrong("trainable_token_indices", "the job has " + json_text(wanted),
+                 "set it to the same list for adapter '" + adapter.name + "'");
+}
+
 void check_targets(JsonReader& config, const AdapterJob& adapter, const ModelSpec& model) {
     const Json& value = config.get("target_modules");
     Names found;
@@ -395,6 +405,9 @@ std::string peft_config_text(const AdapterJob& adapter, const std::string& base_
     }
     config.update(adapter.is_vera() ? keys_of_vera(adapter) : keys_of_lora(adapter, modules));
     for (const std::string& key : adapter.form.peft_switches) config[key] = true;
+    if (has_token_rows(adapter.form)) {
+        config["trainable_token_indices"] = adapter.trainable_token_indices;
+    }
     if (const Wrapper* wrapper = wrapper_named(model.wrapper)) {
         config["exclude_modules"] = wrapper->other_parts;
     }
@@ -409,6 +422,7 @@ void check_peft_config(const std::string& path, const AdapterJob& adapter, const
         JsonReader config = file.reader(found);
         check_form(config, adapter.form);
         check_rslora(config, adapter);
+        check_token_rows(config, adapter);
         if (adapter.is_vera()) check_projection_key(config, adapter);
         if (adapter.modules || has_module_keys(file) || lists_paths(config)) {
             check_modules(file, adapter, model, config);

@@ -197,6 +197,30 @@ void AdapterChecks::form(const AdapterJob& adapter) {
                   "use model.precision: bf16, or use_dora: false");
 }
 
+void AdapterChecks::tokens(const AdapterJob& adapter, BackendKind backend,
+                           const std::vector<ReplicaJob>& replicas) {
+    if (adapter.trainable_token_indices.empty()) return;
+    const std::string key = where(cat("adapters.", adapter.name, ".trainable_token_indices"));
+    const auto limited = [&](bool wanted, Ability ability) {
+        const ModelLimit* limit = wanted ? limit_of(model_, ability) : nullptr;
+        if (limit != nullptr) problems_.add(key, limit->what(model_), limit->hint);
+    };
+    const auto any = [&](const auto& holds) {
+        return std::any_of(replicas.begin(), replicas.end(), holds);
+    };
+    limited(backend == BackendKind::cuda, Ability::tokens_on_gpus);
+    limited(any([](const ReplicaJob& replica) { return replica.tensor > 1; }),
+            Ability::tokens_on_lanes);
+    limited(any([](const ReplicaJob& replica) { return replica.stages > 1; }),
+            Ability::tokens_on_stages);
+    for (const std::int32_t token : adapter.trainable_token_indices) {
+        if (token < model_.vocab_size) continue;
+        return problems_.add(
+            key, cat(token, " is not one of the model's ", model_.vocab_size, " tokens"),
+            "import a base whose embedding has the new tokens: resize_token_embeddings()");
+    }
+}
+
 void AdapterChecks::named_targets(const AdapterJob& adapter) {
     if (targets_mlps_of_experts(adapter, model_)) experts(adapter);
     if (adapter.targets == all_linears()) return;

@@ -70,8 +70,17 @@ class Extension {
         return most;
     }
 
+    std::vector<ReplicaJob> shapes() const {
+        std::vector<ReplicaJob> shapes;
+        for (const ReplicaPlan& replica : plan_.replicas) {
+            shapes.push_back({replica.tensor, static_cast<int>(replica.stages.size())});
+        }
+        return shapes;
+    }
+
     void check(const AdapterJob& adapter) {
         checks_.form(adapter);
+        checks_.tokens(adapter, plan_.backend, shapes());
         checks_.targets(adapter);
         if (!plan_.expert_lora && targets_experts(adapter, plan_.model)) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".target_modules")),

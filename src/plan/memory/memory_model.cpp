@@ -25,25 +25,19 @@ constexpr std::int64_t exchanged_values_cuda = 1 << 23;
 constexpr std::int64_t logits_chunk_rows = 256;  ///< or a multiple: whole tiles of a product
 constexpr std::int64_t staged_head_bytes = 64LL << 20U;
 
-std::int64_t parameters_of(const FormTensor& tensor, std::int64_t rank, const LinearShape& shape) {
-    std::int64_t count = 1;
-    for (const Axis axis : tensor.axes) {
-        count *= axis == Axis::rank ? rank : axis == Axis::in ? shape.in : shape.out;
-    }
-    return count;
-}
-
 void add_tensors(const AdapterJob& adapter, const ModelSpec& model, std::int64_t layer,
                  Linear linear, StateSizes& sizes) {
     const int rank = target_rank(adapter, model, layer, linear);
-    if (rank == 0) return;
+    if (rank == 0 && linear != Linear::embedding) return;
     const LayerLinear target = target_of(model, layer, linear);
     const LinearShape& shape = target.shape;
     StateSizes one;
     for (const FormTensor& tensor : adapter.form.tensors) {
-        one.add(parameters_of(tensor, rank, shape), tensor.trained, optim_on(adapter, linear));
+        if (!has_tensor(adapter, model, layer, linear, tensor)) continue;
+        one.add(element_count(tensor_shape(tensor, rank, shape)), tensor.trained,
+                optim_on(adapter, linear));
     }
-    if (adapter.form.keeps_norms) one.norms += shape.out;
+    if (adapter.form.keeps_norms && rank > 0) one.norms += shape.out;
     sizes += one.times(target.experts.count);
 }
 
@@ -88,7 +82,7 @@ std::uint64_t projected_bytes(const AdapterJob& adapter, const ModelSpec& model)
 /// Both keep equally many tensors of equal shapes on the same linears.
 bool are_as_large(const AdapterJob& a, const AdapterJob& b) {
     const auto alike = [](const FormTensor& one, const FormTensor& other) {
-        return one.axes == other.axes && one.trained == other.trained;
+        return one.axes == other.axes && one.trained == other.trained && one.tokens == other.tokens;
     };
     return a.r == b.r && a.optim == b.optim && a.modules == b.modules && a.targets == b.targets &&
            a.targets_head == b.targets_head && a.targets_embedding == b.targets_embedding &&

@@ -133,7 +133,6 @@ TEST_F(JobKeys, AnswersToForeignOnesAreOfThisProgram) {
         {"finetuning_type", "peft_type: vera"},
         {"loraplus_lr_embedding", "loraplus_lr_ratio does not go with embed_tokens"},
         {"target_parameters", "target_modules: [gate_proj, up_proj, down_proj]"},
-        {"trainable_token_indices", "embed_tokens"},
         {"megatron_config", "parallel.deployment"},
         {"loftq_config", "init_lora_weights takes true, gaussian, pissa"},
         {"fp16", "fp8"},

@@ -313,6 +313,36 @@ TEST_F(ModuleRules, TheHeadIsATargetByName) {
                 key + "lm_head is in no layer of layers_to_transform", "0.self_attn.q_proj");
 }
 
+TEST_F(ModuleRules, TokensWhoseRowsAreTrained) {
+    const std::vector<std::int32_t> tokens{31, 7};
+    for (const char* keys :
+         {"trainable_token_indices: [31, 7]", "trainable_token_indices: {embed_tokens: [31, 7]}",
+          "trainable_token_indices: [31, 7], use_dora: true"}) {
+        const AdapterJob job = adapter(keys);
+        EXPECT_EQ(job.trainable_token_indices, tokens) << keys;
+        ASSERT_TRUE(has_token_rows(job.form)) << keys;
+        EXPECT_EQ(tensor_shape(job.form.tensors.back(), job.r, {100, 64}),
+                  (std::vector<std::int64_t>{2, 64}));
+    }
+    EXPECT_FALSE(has_token_rows(adapter("trainable_token_indices: null").form));
+    const std::string key = "adapters.a.trainable_token_indices: ";
+    const std::string of_defaults = "defaults.trainable_token_indices: ";
+    expect_only(refused("trainable_token_indices: [1, x]"), at(7),
+                of_defaults + "'x' is not a token id", "[2, 32000]");
+    expect_only(refused("trainable_token_indices: {lm_head: [1]}"), at(7),
+                of_defaults + "is of other modules than embed_tokens", "{embed_tokens: ");
+    expect_only(refused("trainable_token_indices: [3, 1, 3]"), at(6), key + "has 3 twice", "once");
+    expect_only(refused("trainable_token_indices: [3], target_modules: [q_proj, lm_head]"), at(6),
+                key + "does not go with lm_head and embed_tokens in target_modules",
+                "leave it out");
+    expect_only(refused("trainable_token_indices: [3], peft_type: vera"), at(6),
+                key + "goes with LoRA and DoRA alone", "peft_type: vera");
+    expect_only(refused("trainable_token_indices: [3], init_lora_weights: olora"), at(6),
+                key + "goes with LoRA and DoRA alone", "init_lora_weights");
+    expect_only(refused("trainable_token_indices: [3], loraplus_lr_ratio: 4"), at(6),
+                key + "does not go with loraplus_lr_ratio", "one of them");
+}
+
 TEST_F(ModuleRules, TheEmbeddingIsATargetByName) {
     const AdapterJob named = adapter(
         "target_modules: [q_proj, embed_tokens], r: 8, lora_alpha: 4, lora_dropout: 0.1, "

@@ -118,6 +118,17 @@ TEST_F(LoaderRulesTest, FormsThatOnlyPeftKnows) {
     EXPECT_TRUE(has(vera, "PEFT loads\nvLLM does not\nit reads peft_type LORA alone"));
 }
 
+/// vLLM issue 36501: "unsupported LoRA weight"; llama.cpp's converter: "Not a lora_A or lora_B
+/// tensor".
+TEST_F(LoaderRulesTest, RowsOfTokens) {
+    const std::string text = check("llama/adapters/t_tokens/final", base_of("llama"));
+    const std::string why =
+        " does not\ntrainable_token_indices is [7,250,3,319], which trains rows of the embedding\n";
+    EXPECT_TRUE(has(text, "PEFT loads\nvLLM" + why)) << text;
+    EXPECT_TRUE(has(text, "SGLang" + why)) << text;
+    EXPECT_TRUE(has(text, "llama.cpp" + why)) << text;
+}
+
 TEST_F(LoaderRulesTest, HeadsOfTiedModels) {
     EXPECT_TRUE(has(check("qwen2/adapters/f_head/final", base_of("qwen2")),
                     "LoRA on lm_head of a model with tied embeddings"));

@@ -69,6 +69,12 @@ TEST(GoldenForms, FirstStepGradientsEqualThoseOfPeft) {
     }
 }
 
+TEST(GoldenTokens, FirstStepGradientsEqualThoseOfPeft) {
+    for (const char* family : {"llama", "qwen2", "granite", "gemma2"}) {
+        expect_first_step_gradients(family, "tokens.json");
+    }
+}
+
 TEST_P(Golden, LogitsOfFinalAdaptersEqualThoseOfPeft) {
     GoldenStage golden(GetParam(), "final", 4096);
     Microbatch microbatch;
