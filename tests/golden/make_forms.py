@@ -269,6 +269,14 @@ def train(model, keys, samples, folder):
     return facts
 
 
+def save_logits(model, samples, folder):
+    """Those of the first three samples."""
+    with torch.no_grad():
+        logits = [row for ids, _, mask in batches_of(samples[:3], model) for row in model(input_ids=ids, attention_mask=mask).logits]
+    save_file({f"sample{i}": logits[i][:len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
+              f"{folder}/eval_logits.safetensors")
+
+
 def main():
     golden, wanted = sys.argv[1], set(sys.argv[2:])
     generators = {kind: torch.Generator().manual_seed(seed) for kind, seed in (("lora", 12), ("residual start", 13), ("vera", 14), ("head", 15), ("embedding", 16), ("experts", 17))}
@@ -293,9 +301,7 @@ def main():
             report[name] = train(model, keys, samples, folder)
             if residual_start: save_residual_start(model, f"{folder}/final", init)
             else: save(model, f"{folder}/final")
-            with torch.no_grad(): logits = [row for ids, _, mask in batches_of(samples[:3], model) for row in model(input_ids=ids, attention_mask=mask).logits]
-            save_file({f"sample{i}": logits[i][:len(samples[i][0])].to(torch.float32).contiguous() for i in range(3)},
-                      f"{folder}/eval_logits.safetensors")
+            save_logits(model, samples, folder)
             delta_float64.switch(False)
             print(family, name, [round(x, 5) for x in report[name]["loss"]], [round(x, 4) for x in report[name]["grad_norm"]], flush=True)
         with open(path, "w") as f: json.dump({"steps": STEPS, "adapters": report}, f, indent=1)

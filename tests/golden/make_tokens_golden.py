@@ -54,6 +54,7 @@ def main():
                 out.write(json.dumps({"input_ids": ids, "labels": labels}) + "\n")
         facts = make_forms.train(model, keys, samples, folder)
         make_forms.save(model, f"{folder}/final")
+        make_forms.save_logits(model, samples, folder)
         print(family, facts["loss"], facts["grad_norm"])
         with open(f"{golden}/{family}/tokens.json", "w") as out:
             json.dump({"steps": make_forms.STEPS, "adapters": {NAME: facts}}, out, indent=1)

@@ -103,7 +103,7 @@ TEST_F(AdapterLayoutTest, FindsByRole) {
     EXPECT_EQ(placed.find(3, Linear::k, TensorRole::a), nullptr);
     EXPECT_EQ(placed.find(2, Linear::q, TensorRole::a), nullptr);
     EXPECT_EQ(placed.find(5, Linear::q, TensorRole::a), nullptr);
-    EXPECT_EQ(placed.find(3, Linear::q, TensorRole{7}), nullptr);
+    EXPECT_EQ(placed.find(3, Linear::q, test::made_up_vector), nullptr);
 }
 
 TEST_F(AdapterLayoutTest, RateGroupsThenFrozenTensors) {
@@ -132,8 +132,8 @@ TEST_F(AdapterLayoutTest, RateGroupsThenFrozenTensors) {
     EXPECT_EQ(placed.rate_groups()[0].count, 200);
     EXPECT_EQ(placed.rate_groups()[1].first, 200);
     EXPECT_EQ(placed.rate_groups()[1].count, 112);
-    EXPECT_TRUE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{7})));
-    EXPECT_FALSE(placed.is_trained(*placed.find(3, Linear::q, TensorRole{8})));
+    EXPECT_TRUE(placed.is_trained(*placed.find(3, Linear::q, test::made_up_vector)));
+    EXPECT_FALSE(placed.is_trained(*placed.find(3, Linear::q, test::made_up_frozen)));
 }
 
 TEST_F(AdapterLayoutTest, NamesOfFiles) {
