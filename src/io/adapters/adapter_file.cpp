@@ -132,12 +132,14 @@ SafetensorsFile open_checked(const std::string& dir, const AdapterJob& adapter,
 }
 
 /// One more than the last layer in the names.
-std::int64_t layers_of_names(const std::vector<NamedTensor>& tensors) {
+/// Writes adapter_config.json of an adapter with tensors of these names, as in the text model.
+void write_adapter_config(const std::string& dir, const AdapterJob& adapter, const ModelSpec& model,
+                          const std::string& base_model_name_or_path,
+                          const std::vector<std::string>& names) {
     std::int64_t layers = 0;
-    for (const NamedTensor& tensor : tensors) {
-        layers = std::max(layers, layer_in_name(tensor.name) + 1);
-    }
-    return layers;
+    for (const std::string& name : names) layers = std::max(layers, layer_in_name(name) + 1);
+    write_text_atomic(dir + config_name, peft_config_text(exported_job(adapter),
+                                                          base_model_name_or_path, model, layers));
 }
 
 constexpr std::int64_t floats_at_once = 2 << 20;
@@ -187,15 +189,27 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
                    const std::string& base_model_name_or_path, std::vector<NamedTensor> tensors,
                    const std::string& base_quantization) {
     make_directory(dir);
-    const std::int64_t layers = layers_of_names(tensors);
-    const AdapterJob exported = exported_job(adapter);
+    std::vector<std::string> written;
+    for (const NamedTensor& tensor : tensors) written.push_back(tensor.name);
     std::map<std::string, std::string> metadata;
     if (!base_quantization.empty()) metadata["base_quantization"] = base_quantization;
     write_safetensors(cat(dir, "/", adapter_weights_name),
                       exported_tensors(adapter, model, std::move(tensors)), metadata,
                       adapter.export_dtype);
-    write_text_atomic(dir + config_name,
-                      peft_config_text(exported, base_model_name_or_path, model, layers));
+    write_adapter_config(dir, adapter, model, base_model_name_or_path, written);
+}
+
+void write_exported_adapter(const std::string& dir, const AdapterJob& adapter,
+                            const ModelSpec& model, const std::string& base_model_name_or_path,
+                            const std::string& weights) {
+    make_directory(dir);
+    copy_bytes(weights, cat(dir, "/", adapter_weights_name));
+    std::vector<std::string> written;
+    const SafetensorsFile file(weights);
+    for (const auto& [name, entry] : file.entries()) {
+        written.push_back(peft_name_of_files(model, name));
+    }
+    write_adapter_config(dir, adapter, model, base_model_name_or_path, written);
 }
 
 std::string adapter_checksum(const std::string& dir) {

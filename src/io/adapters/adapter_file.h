@@ -24,6 +24,12 @@ void write_adapter(const std::string& dir, const AdapterJob& adapter, const Mode
                    const std::string& base_model_name_or_path, std::vector<NamedTensor> tensors,
                    const std::string& base_quantization = "");
 
+/// Writes the directory of an adapter whose tensors were exported to the file `weights` before: a
+/// copy of that file, and adapter_config.json.
+void write_exported_adapter(const std::string& dir, const AdapterJob& adapter,
+                            const ModelSpec& model, const std::string& base_model_name_or_path,
+                            const std::string& weights);
+
 /// Copies the tokenizer and the chat template of the Hugging Face folder `base` into `dir`, each
 /// file atomically. Does nothing if `base` is no folder here, such as a name on a hub. A file that
 /// cannot be copied is a warning.

@@ -39,13 +39,17 @@ bool is_damaged(const Job& job, const RunState& state, std::size_t adapter,
     }
 }
 
-std::vector<NamedTensor> read_tensors(const fs::path& path) {
-    const SafetensorsFile file(path.string());
-    std::vector<NamedTensor> tensors;
-    for (const auto& [name, entry] : file.entries()) {
-        tensors.push_back({name, entry.shape, file.read_floats(name)});
-    }
-    return tensors;
+/// Makes best/ of what `write` puts into a folder.
+template <class Write>
+void replace_best(const Job& job, const AdapterState& state, AdapterId adapter,
+                  const Write& write) {
+    const std::string target = best_dir(job, index(adapter)).string();
+    const std::string temporary = target + ".tmp";
+    fs::remove_all(temporary);
+    write(temporary);
+    write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
+                                               format_exact(state.best_eval_loss), "\n"));
+    replace_directory(temporary, target);
 }
 
 }  // namespace
@@ -56,14 +60,10 @@ std::string kept_best_name(const AdapterJob& adapter) {
 
 void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterState& state,
                         AdapterId adapter, std::vector<NamedTensor> tensors) {
-    const std::string target = best_dir(job, index(adapter)).string();
-    const std::string temporary = target + ".tmp";
-    fs::remove_all(temporary);
-    write_adapter(temporary, job.adapter(adapter), model, job.model.base_model_name_or_path,
-                  std::move(tensors), job.model.base_quantization);
-    write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
-                                               format_exact(state.best_eval_loss), "\n"));
-    replace_directory(temporary, target);
+    replace_best(job, state, adapter, [&](const std::string& folder) {
+        write_adapter(folder, job.adapter(adapter), model, job.model.base_model_name_or_path,
+                      std::move(tensors), job.model.base_quantization);
+    });
 }
 
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
@@ -92,7 +92,10 @@ void restore_best_adapter(const Job& job, const ModelSpec& model, const RunState
         fs::remove_all(best_dir(job, i));
         return;
     }
-    write_best_adapter(job, model, state.adapters[i], adapter, read_tensors(kept));
+    replace_best(job, state.adapters[i], adapter, [&](const std::string& best) {
+        write_exported_adapter(best, job.adapter(adapter), model, job.model.base_model_name_or_path,
+                               kept.string());
+    });
 }
 
 void restore_best_adapters(const Job& job, const ModelSpec& model, const RunState& state,

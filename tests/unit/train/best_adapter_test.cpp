@@ -1,5 +1,6 @@
 #include "train/checkpoint/best_adapter.h"
 
+#include "io/adapters/adapter_file.h"
 #include "io/files.h"
 #include "unit/train/run_folder.h"
 
@@ -52,6 +53,30 @@ TEST_F(BestAdapter, GoesBackToTheCheckpoint) {
     restore_best_adapters(folder_.job, ModelSpec{}, RunState{0, 0.0, std::vector<AdapterState>(2)},
                           "");
     EXPECT_FALSE(has("adapters/first/best"));
+}
+
+/// What an export renames or rounds is not renamed or rounded again.
+TEST_F(BestAdapter, GoesBackAsItWasExported) {
+    ModelSpec model;
+    model.wrapper = "qwen3_5";
+    folder_.job.adapters[0].export_dtype = DType::bf16;
+    const auto write_one = [&](float value) {
+        state_.adapters[0].best_step = 3;
+        write_best_adapter(
+            folder_.job, model, state_.adapters[0], AdapterId{0},
+            {{"base_model.model.model.layers.1.mlp.up_proj.lora_A.weight", {1, 1}, {value}}});
+    };
+    const std::string best = "adapters/first/best/";
+    write_one(1.0F);
+    const std::string weights = folder_.read(best + adapter_weights_name);
+    const std::string config = folder_.read(best + "adapter_config.json");
+    EXPECT_NE(weights.find("model.language_model.layers.1."), std::string::npos);
+    make_directory(folder_.path("ckpt/4"));
+    keep_best_adapters(folder_.job, state_, folder_.path("ckpt/4"));
+    write_one(2.0F);
+    restore_best_adapters(folder_.job, model, state_, folder_.path("ckpt/4"));
+    EXPECT_EQ(folder_.read(best + adapter_weights_name), weights);
+    EXPECT_EQ(folder_.read(best + "adapter_config.json"), config);
 }
 
 /// Consecutive checkpoints share nothing: a damaged place in one is not in the other.
