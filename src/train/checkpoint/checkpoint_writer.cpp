@@ -124,7 +124,7 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
     auto& parts = parts_[key.adapter];
     parts[key.part] = std::move(values);
     if (parts.size() < std::size(stored_parts)) return;
-    write([this, adapter = key.adapter, parts = std::move(parts), counters] {
+    write([this, adapter = key.adapter, parts = std::move(parts), counters]() mutable {
         std::vector<TensorSource> stored;
         for (const StoredPart& part : stored_parts) {
             const AdapterParts::ByRank& by_rank = parts.at(part.part);
@@ -134,6 +134,7 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
                         stored);
         }
         writer_.write(adapter, stored, counters);
+        parts.clear();  // not kept until the next write
     });
     parts_.erase(key.adapter);
 }

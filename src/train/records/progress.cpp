@@ -75,16 +75,28 @@ namespace {
 
 constexpr std::size_t most_rows = 64;  ///< of closing_table()
 
-/// Adapters in the order of the job; of more than a table has room for, first those that are not
-/// done.
+int place_in_table(AdapterStatus status) {
+    switch (status) {
+        case AdapterStatus::failed:
+            return 0;
+        case AdapterStatus::done:
+            return 2;
+        case AdapterStatus::pruned:
+            return 3;
+        default:
+            return 1;
+    }
+}
+
+/// Adapters in the order of the job; of more than a table has room for, first those that failed,
+/// then others that are not done.
 std::vector<std::size_t> rows_of_table(const RunState& state) {
     std::vector<std::size_t> rows(state.adapters.size());
     std::iota(rows.begin(), rows.end(), std::size_t{0});
     if (rows.size() <= most_rows) return rows;
-    const auto others = [&](std::size_t i) {
-        return state.adapters[i].status != AdapterStatus::done;
-    };
-    std::stable_partition(rows.begin(), rows.end(), others);
+    std::stable_sort(rows.begin(), rows.end(), [&](std::size_t a, std::size_t b) {
+        return place_in_table(state.adapters[a].status) < place_in_table(state.adapters[b].status);
+    });
     rows.resize(most_rows);
     return rows;
 }

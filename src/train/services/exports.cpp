@@ -105,6 +105,7 @@ bool ExportService::trains_on() const {
 }
 
 void ExportService::take_written() {
+    if (unlogged_ > 0 && seconds_since(last_line_) > seconds_between_lines) log_written();
     for (const AdapterId a : writing_.take_written()) {
         note_written(a);
     }
