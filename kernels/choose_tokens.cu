@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(row_threads) choose_kernel(ChooseTokensParams 
         if (threadIdx.x == 0) p.tokens[at] = {largest.logit, 0.0F, largest.column};
         return;
     }
-    const auto inverse = static_cast<float>(1.0 / draw.temperature);
+    const auto inverse = static_cast<float>(fmin(1.0 / draw.temperature, 1e30));
     const auto weight = [&](int, float x) { return expf((x - largest.logit) * inverse); };
     const double all = add_up(row, [&](int, float x) { return expf(x - largest.logit); });
     const double sum = draw.temperature == 1.0 ? all : add_up(row, weight);

@@ -18,7 +18,7 @@ struct TokenDraw {
 struct ChosenToken {
     float logit = 0.0F;
     /// log softmax(logits) of the token: of all tokens, at temperature 1, as a loss computes it.
-    /// NaN if a logit is not finite. 0 at temperature 0.
+    /// NaN if a logit is NaN or +infinity, or if all are -infinity. 0 at temperature 0.
     float logprob = 0.0F;
     std::int32_t token = 0;
 };

@@ -156,6 +156,9 @@ struct StagePlan {
     std::int32_t offloaded_layers = 0;
 };
 
+/// Texts that adapters write at a time where nothing more is known.
+inline constexpr std::int64_t few_texts = 64;
+
 /// A replica: one pipeline that holds the whole model. Each stage has `tensor` lanes; a lane is a
 /// rank.
 struct ReplicaPlan {
@@ -170,6 +173,8 @@ struct ReplicaPlan {
     /// LoRA pad columns R of the augmented matrix. A microbatch with more goes by segment.
     std::int32_t pad_columns = 0;
     std::int32_t saved_columns = 0;  ///< columns of S kept per linear and token
+    /// Most texts that adapters write at a time (deploy/text_batches.h).
+    std::int64_t texts_at_once = few_texts;
     /// By LinearGroup: one forward product computes all its linears (deploy/join_products.h).
     /// Products of codes (Plan::fp8_linears) need no plan for that.
     std::array<bool, linear_group_count> joined{};

@@ -21,6 +21,7 @@
 #include "plan/deploy/memory_hints.h"
 #include "plan/deploy/plan_replica.h"
 #include "plan/deploy/plan_streaming.h"
+#include "plan/deploy/text_batches.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
 #include "plan/memory/memory_model.h"
@@ -84,7 +85,8 @@ class Planner {
         } else {
             check_deployment(job_, model_, cluster_, problems_);
         }
-        Plan constants = checked_constants();
+        const auto& given = job_.parallel.deployment;  // its counts may be of any size
+        Plan constants = checked_constants(given.empty() ? replicas() : given);
         const Workload work =
             workload_of(job_, model_, cluster_.backend, datasets_, usual_tokens(constants));
         PlannedJob planned = planned_with(constants, work);
@@ -104,7 +106,7 @@ class Planner {
     }
 
     Plan before_deployment() {
-        Plan plan = checked_constants();
+        Plan plan = checked_constants({});
         const LoraWidth width = lora_width(job_, cluster_.backend);
         ReplicaPlan& replica = plan.replicas.emplace_back();
         replica.pad_columns = width.pad;
@@ -116,10 +118,10 @@ class Planner {
     }
 
   private:
-    /// Checks what holds for any deployment; throws all problems that are known by then.
-    Plan checked_constants() {
+    /// Checks what holds for a deployment, or for any; throws all problems that are known by then.
+    Plan checked_constants(const std::vector<ReplicaJob>& deployment) {
         check_precision(job_, model_, cluster_, problems_);
-        check_data(given_limit());
+        check_data(given_limit(), deployment);
         problems_.throw_if_any();
         Plan constants = constants_of();
         problems_.throw_if_any();
@@ -306,11 +308,11 @@ class Planner {
         }
     }
 
-    void check_data(std::int64_t most) {
+    void check_data(std::int64_t most, const std::vector<ReplicaJob>& deployment) {
         for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
         for (const AdapterJob& adapter : job_.adapters) {
             checks_.form(adapter);
-            checks_.tokens(adapter, cluster_.backend, replicas());
+            checks_.tokens(adapter, cluster_.backend, deployment);
             checks_.targets(adapter);
         }
     }
@@ -389,13 +391,14 @@ class Planner {
     }
 
     void keep_layers(const Planners& planners, Plan& plan) const {
-        bool any = false;
         for (std::size_t r = 0; r < planners.size(); ++r) {
-            any |= loratrain::keep_layers(planners[r]->job(), view_of(plan, plan.replicas[r]),
-                                          planners[r]->costs(), planners[r]->usual_load(),
-                                          host_room(cluster_), plan.replicas[r]);
+            const Job& job = planners[r]->job();
+            ReplicaPlan& replica = plan.replicas[r];
+            loratrain::keep_layers(job, view_of(plan, replica), planners[r]->costs(),
+                                   planners[r]->usual_load(), host_room(cluster_), replica);
+            replica.texts_at_once = texts_at_once(job, view_of(plan, replica));
         }
-        if (any) set_memory(plan);
+        set_memory(plan);
     }
 
     /// Those train first that all replicas have room for.
@@ -416,10 +419,7 @@ class Planner {
     /// Every sample fits into a microbatch of some replica, or of all with dispatch: uniform.
     void check_limits(const Plan& plan) {
         const auto [least, most] =
-            std::minmax_element(plan.replicas.begin(), plan.replicas.end(),
-                                [](const ReplicaPlan& a, const ReplicaPlan& b) {
-                                    return a.microbatch_tokens < b.microbatch_tokens;
-                                });
+            std::ranges::minmax_element(plan.replicas, {}, &ReplicaPlan::microbatch_tokens);
         const std::string hint = larger_replica_hint(
             job_, plan, datasets_, cluster_,
             workload_of(job_, model_, cluster_.backend, datasets_).longest_sample);

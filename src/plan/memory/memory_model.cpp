@@ -438,21 +438,9 @@ std::uint64_t layers_bytes(const TextRoom& room, const ReplicaView& view, std::i
 TextRoom text_room(const Job& job, const ReplicaView& view) {
     const WantedTexts wanted = wanted_texts(job);
     if (wanted.texts == 0) return {};
-    const auto room_of = [&](std::int64_t texts) {
-        const std::int64_t microbatches = (texts + few_texts - 1) / few_texts;
-        return TextRoom{texts,
-                        microbatches * view.replica.microbatch_tokens + texts * wanted.longest};
-    };
-    const std::uint64_t stages = view.replica.stages.size();
-    const auto is_large = [&](const TextRoom& room) {
-        return layers_bytes(room, view, 0, view.lane_model.layers) >
-               stages * (view.plan.bytes_per_rank / text_share);
-    };
-    TextRoom room = room_of(std::min(wanted.texts, most_texts));
-    while (room.texts > few_texts && is_large(room)) {
-        room = room_of(std::max(few_texts, room.texts - few_texts));
-    }
-    return room;
+    const std::int64_t texts = std::min(wanted.texts, view.replica.texts_at_once);
+    const std::int64_t microbatches = (texts + few_texts - 1) / few_texts;
+    return {texts, microbatches * view.replica.microbatch_tokens + texts * wanted.longest};
 }
 
 std::uint64_t text_cache_bytes(const Job& job, const ReplicaView& view, const StagePlan& stage) {

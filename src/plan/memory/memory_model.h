@@ -118,13 +118,7 @@ struct TextRoom {
     /// answer for each text.
     std::int64_t tokens = 0;
 };
-/// A replica writes few_texts at a time, however much memory they need. It writes up to most_texts
-/// if they need at most 1/text_share of its ranks' memory: a larger batch reads the weights less
-/// often.
-inline constexpr std::int64_t few_texts = 64;
-inline constexpr std::int64_t most_texts = 256;
-inline constexpr std::uint64_t text_share = 8;
-/// No room if adapters write no texts.
+/// As ReplicaPlan::texts_at_once says. No room if adapters write no texts.
 TextRoom text_room(const Job& job, const ReplicaView& view);
 /// Bytes that the stage keeps for texts: LayerCache of each layer (kind_memory.h), and behind all
 /// layers an int32 and a ChosenToken for each text.

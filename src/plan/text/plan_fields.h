@@ -48,6 +48,7 @@ void fields(Archive& archive, ReplicaPlan& replica) {
     archive("max_in_flight", replica.max_in_flight);
     archive("pad_columns", replica.pad_columns);
     archive("saved_columns", replica.saved_columns);
+    archive.unless("texts_at_once", replica.texts_at_once, few_texts);
     archive.unless("joined", joined, no_entries);
     archive("stages", replica.stages);
     if constexpr (Archive::reads) {

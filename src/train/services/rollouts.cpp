@@ -116,10 +116,16 @@ std::vector<TextOrder> RolloutService::orders_of(AdapterId adapter) {
     const std::vector<std::int32_t> order =
         epoch_order(job.seed, dataset.name, step / batches, count, dataset.shuffle);
     const std::uint64_t key = tensor_key(job.seed, job.name, random_stream);
+    const std::int64_t most = worker_.parts.job.dataset(job.dataset).max_seq_len;
     std::vector<TextOrder> orders;
     for (std::int32_t p = 0; p < of_batch; ++p) {
         const auto place = static_cast<std::size_t>(step % batches * of_batch + p);
         const Prompt prompt = read_prompt(prompts, order[place]);
+        if (prompt.tokens.empty() || std::ssize(prompt.tokens) + rewards.max_new_tokens > most) {
+            throw Error(cat("sample ", prompt.sample, " of dataset ", dataset.name,
+                            " was changed after it had been opened: its prompt has ",
+                            prompt.tokens.size(), " tokens now"));
+        }
         for (std::int32_t member = 0; member < rewards.group_size; ++member) {
             Draw draw{rewards.temperature, rewards.top_p, key};
             draw.step = static_cast<std::uint32_t>(step);

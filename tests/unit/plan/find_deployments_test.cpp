@@ -56,6 +56,18 @@ TEST(FindDeployments, TheFastestComeFirst) {
     }
 }
 
+/// A pipeline cannot have such rows (Ability::tokens_on_stages).
+TEST(FindDeployments, RowsOfTokensOfATiedHeadTakeReplicas) {
+    Case test = uniform_case(2, 2, 40, 16, 4);
+    test.model.tie_word_embeddings = true;
+    test.job.adapters.front().trainable_token_indices = {1};
+    const FoundDeployments found = found_for(test);
+    ASSERT_FALSE(found.fastest.empty());
+    for (const auto& one : found.fastest) {
+        for (const ReplicaJob& replica : one.deployment) EXPECT_EQ(replica.stages, 1);
+    }
+}
+
 /// What no run exceeds is no less than what runs are predicted to do.
 TEST(FindDeployments, NoneIsFasterThanItsBound) {
     for (const Case& test : {tight_case(4), skewed_case(6), tight_case(6)}) {
