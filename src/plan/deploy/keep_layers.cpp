@@ -16,12 +16,6 @@ namespace {
 
 constexpr double worthwhile_gain = 1.03;
 
-/// On the CPU what goes to the host stays in the rank's memory.
-bool fits_rank(const Plan& plan, const MemoryPlan& memory) {
-    const bool cpu = plan.backend == BackendKind::cpu;
-    return memory.total() + (cpu ? memory.host_activations : 0) <= plan.bytes_per_rank;
-}
-
 std::int32_t most_kept_layers(const Job& job, const ReplicaView& view, std::size_t s) {
     const auto fits = [&](std::int64_t kept) {
         ReplicaPlan trial = view.replica;
@@ -34,6 +28,11 @@ std::int32_t most_kept_layers(const Job& job, const ReplicaView& view, std::size
 }
 
 }  // namespace
+
+bool fits_rank(const Plan& plan, const MemoryPlan& memory) {
+    const bool cpu = plan.backend == BackendKind::cpu;
+    return memory.total() + (cpu ? memory.host_activations : 0) <= plan.bytes_per_rank;
+}
 
 bool keeps_what_fits(const ParallelJob& parallel) {
     return parallel.recompute == Recompute::automatic || parallel.recomputes_least;

@@ -18,6 +18,10 @@ namespace loratrain {
 /// layers are offloaded.
 std::vector<StagePlan> as_job_says(std::vector<StagePlan> stages, const Job& job);
 
+/// Whether a stage with this memory fits into plan.bytes_per_rank. On the CPU what goes to the host
+/// stays in the rank's memory.
+bool fits_rank(const Plan& plan, const MemoryPlan& memory);
+
 /// Whether memory decides how many layers are kept: recompute is auto, or it is layer because auto
 /// was resolved to it.
 bool keeps_what_fits(const ParallelJob& parallel);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/deploy/keep_layers.h"
 #include "plan/memory/memory_model.h"
 
 namespace loratrain {
@@ -16,10 +17,7 @@ bool fits(const Job& job, const ReplicaView& view) {
     const std::uint64_t memory = view.plan.bytes_per_rank;
     for (std::size_t s = 0; s < view.replica.stages.size(); ++s) {
         if (text_cache_bytes(job, view, view.replica.stages[s]) > memory / text_share) return false;
-        const MemoryPlan stage = stage_memory(job, view, s);
-        // On the CPU what goes to the host stays in the rank's memory.
-        const bool cpu = view.plan.backend == BackendKind::cpu;
-        if (stage.total() + (cpu ? stage.host_activations : 0) > memory) return false;
+        if (!fits_rank(view.plan, stage_memory(job, view, s))) return false;
     }
     return true;
 }
