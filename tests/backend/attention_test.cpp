@@ -63,9 +63,10 @@ const std::vector<Shape> shapes{
 
 /// Wider than for other operators: bf16 rounds the probabilities, and those of the first rows of a
 /// long sample are far above the mean that errors are measured by; an error of a score, which grows
-/// with the score, is an error of its probability.
+/// with the score, is an error of its probability. A compiler that does not optimise adds the 256
+/// terms of a score one after the other: 1.2e-5 where sinks leave little to all keys.
 Tolerance attention_tolerance(DType dtype) {
-    return dtype == DType::f32 ? Tolerance{1e-5} : Tolerance{1e-1};
+    return dtype == DType::f32 ? Tolerance{2e-5} : Tolerance{1e-1};
 }
 
 void expect_near(const DeviceMatrix& got, const HostMatrix& expected, const std::string& what) {
