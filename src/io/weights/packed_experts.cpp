@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -13,19 +11,13 @@
 #include "base/threads.h"
 #include "io/float_convert.h"
 #include "io/tensor_names.h"
+#include "io/weights/mxfp4.h"
 
 namespace loratrain {
 
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-constexpr std::int64_t block = 32;
-constexpr std::int64_t block_bytes = block / 2;
-constexpr std::array<float, 16> mxfp4_values{0.0F,  0.5F,  1.0F,  1.5F,  2.0F,  3.0F,
-                                             4.0F,  6.0F,  -0.0F, -0.5F, -1.0F, -1.5F,
-                                             -2.0F, -3.0F, -4.0F, -6.0F};
-constexpr std::uint8_t nan_exponent = 255;
 
 constexpr std::string_view gate_up_end = ".mlp.experts.gate_up_proj";
 constexpr std::string_view down_end = ".mlp.experts.down_proj";
@@ -72,13 +64,13 @@ PackedExperts of_blocks(const std::string& whole, const Shape& scales) {
     const std::int64_t groups = scales[2];
     for (std::int64_t expert = 0; expert < scales[0]; ++expert) {
         const std::string piece = of_expert(whole + blocks_end, expert);
-        experts.parts.push_back({piece, {rows, groups, block_bytes}});
+        experts.parts.push_back({piece, {rows, groups, mxfp4_block_bytes}});
         add_matrices(whole, expert, rows,
                      {.form = PackedTensor::Form::mxfp4,
                       .from = piece,
                       .scales = of_expert(whole + scales_end, expert),
                       .dtype = "BF16",
-                      .shape = {groups * block}},
+                      .shape = {groups * mxfp4_block}},
                      experts.tensors);
     }
     return experts;
@@ -102,7 +94,7 @@ Shape scales_of(const std::string& whole, const std::map<std::string, Safetensor
     const auto scales = all.find(whole + scales_end);
     if (!is_matrices(whole) || blocks == all.end() || scales == all.end()) return {};
     Shape expected = scales->second.shape;
-    expected.push_back(block_bytes);
+    expected.push_back(mxfp4_block_bytes);
     const bool fit = expected.size() == 4 && blocks->second.shape == expected &&
                      blocks->second.dtype == "U8" && scales->second.dtype == "U8" &&
                      element_count(expected) > 0 &&
@@ -162,27 +154,20 @@ std::vector<char> bytes_of(const SafetensorsFile& file, const std::string& name)
     return bytes;
 }
 
-void decode_block(const std::uint8_t* codes, std::uint8_t exponent, BFloat16* target) {
-    const float scale = exponent == nan_exponent ? std::numeric_limits<float>::quiet_NaN()
-                                                 : std::ldexp(1.0F, int{exponent} - 127);
-    for (std::int64_t i = 0; i < block_bytes; ++i) {
-        target[2 * i] = to_bfloat16(mxfp4_values[codes[i] & 15U] * scale);
-        target[2 * i + 1] = to_bfloat16(mxfp4_values[codes[i] >> 4U] * scale);
-    }
-}
-
 void decode(const PackedTensor& packed, const std::vector<char>& blocks,
             const std::vector<char>& scales, char* target) {
     const auto* codes = reinterpret_cast<const std::uint8_t*>(blocks.data());
     const auto* exponents = reinterpret_cast<const std::uint8_t*>(scales.data());
     auto* values = reinterpret_cast<BFloat16*>(target);
-    const std::int64_t groups = packed.shape[1] / block;
+    const std::int64_t groups = packed.shape[1] / mxfp4_block;
     share_rows(packed.shape[0], packed.shape[1], [&](std::int64_t first, std::int64_t end) {
         for (std::int64_t i = first; i < end; ++i) {
             for (std::int64_t g = 0; g < groups; ++g) {
                 const std::int64_t from = (packed.begin + packed.step * i) * groups + g;
-                decode_block(codes + from * block_bytes, exponents[from],
-                             values + (i * groups + g) * block);
+                std::array<float, mxfp4_block> weights{};
+                decode_mxfp4(codes + from * mxfp4_block_bytes, exponents[from], weights.data());
+                std::ranges::transform(weights, values + (i * groups + g) * mxfp4_block,
+                                       to_bfloat16);
             }
         }
     });

@@ -12,12 +12,10 @@ namespace loratrain {
 /// Experts as files of gpt_oss have them, read as the matrices [out, in] of base.h5. For E experts,
 /// with gates in even and ups in odd places of the 2 F outputs:
 ///   gate_up_proj [E, H, 2 F], down_proj [E, F, H]    numbers, inputs first
-///   gate_up_proj_blocks [E, 2 F, H / 32, 16],        MXFP4: 32 weights of one output are 16 bytes,
-///   gate_up_proj_scales [E, 2 F, H / 32],            the first of two in the low half, and an
-///   down_proj_blocks, down_proj_scales               exponent
+///   gate_up_proj_blocks [E, 2 F, H / 32, 16],        MXFP4 (mxfp4.h): codes and exponents, a row
+///   gate_up_proj_scales [E, 2 F, H / 32],            per output
+///   down_proj_blocks, down_proj_scales
 ///   gate_up_proj_bias [E, 2 F]                       as base.h5 has it: gates, then ups
-/// A weight of MXFP4 is mxfp4_values[code] 2^(exponent - 127) (OCP Microscaling Formats 1.0), which
-/// bf16 holds; the exponent 255 makes it nan.
 
 /// A tensor that is made of a tensor of a file.
 struct PackedTensor {
