@@ -1,6 +1,7 @@
 #include "app/commands.h"
 
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 #include "comm/collective.h"
@@ -82,15 +83,36 @@ ExitCode check_export_command(const CommandLine& command_line, const MpiSession&
     return ExitCode::done;
 }
 
+namespace {
+
+/// Says what is left of the changes.
+void tell_surviving(const std::vector<SurvivingOfKind>& kinds) {
+    log::info(
+        cat("what the written weights keep of the trained changes (share: 1 = all, 0 = "
+            "nothing); ",
+            surviving_changes_name, " has every linear:"));
+    log::block(surviving_text(kinds));
+    const double share = mean_share(kinds);
+    if (kinds.empty() || share >= share_that_is_little) return;
+    log::warn(cat("the mean share is ", format_fixed(share, 2),
+                  ": most of what the adapter learned is rounded away; int8 and fp8 keep more, and "
+                  "all of it is kept where base and adapter are served apart"));
+}
+
+}  // namespace
+
 ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi) {
     agree(mpi, [&] {
         if (!mpi.is_root()) return;
         require_adapter_directory(command_line.run_dir);
         const auto base = open_base_weights(command_line.base);
-        const MergeReport report = merge_adapter(command_line.run_dir, *base, command_line.output);
+        const MergeReport report =
+            merge_adapter(command_line.run_dir, *base, command_line.output,
+                          {value_of(merged_form_words, command_line.quantize)});
         log::info(cat("wrote ", command_line.output, ": ", report.modules, " modules with LoRA, ",
                       report.files, report.files == 1 ? " file of " : " files of ",
                       human_bytes(report.bytes)));
+        if (!command_line.quantize.empty()) tell_surviving(report.surviving);
     });
     return ExitCode::done;
 }

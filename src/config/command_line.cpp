@@ -248,6 +248,11 @@ CommandLine parse_folders(const CommandRow& row, const Words& words) {
         problems.throw_if_any();
     }
     if (row.needs_base && line.base.empty()) throw InputError("--base", "is missing", usage);
+    if (parsed.values.count("quantize") > 0) {
+        Problems problems;
+        check_word("--quantize", line.quantize, word_texts(merged_form_words), problems);
+        problems.throw_if_any();
+    }
     line.run_dir = folders.front();
     if (row.second != nullptr) {
         line.*row.second = folders.back();
@@ -283,8 +288,9 @@ constexpr CommandRow command_rows[] = {
     {"import-hf", Command::import_hf, import_options, parse_import},
     {"check-export", Command::check_export, base_options, parse_folders,
      "ADAPTER_DIR --base BASE.h5", nullptr, true},
-    {"merge", Command::merge, base_options, parse_folders, "ADAPTER_DIR OUT_DIR --base BASE.h5",
-     &CommandLine::output, true},
+    {"merge", Command::merge, merge_options, parse_folders,
+     "ADAPTER_DIR OUT_DIR --base BASE.h5 [--quantize nf4|int8|fp8|mxfp4]", &CommandLine::output,
+     true},
     {"bench", Command::bench, bench_options, parse_bench},
     {"stop", Command::stop, no_options, parse_folders, "RUN_DIR ADAPTER", &CommandLine::adapter},
     {"selftest", Command::selftest, no_options, parse_selftest},

@@ -58,7 +58,9 @@ struct CommandLine {
     bool store_bf16 = false;      ///< --dtype bf16: convert fp32 and fp16 weights to bf16
     std::string base_model_name;  ///< --base-model-name: of exported adapters; "" = the folder's
 
-    std::string quantize;  ///< --quantize nf4|int8|fp8: of the linears of the layers; "" = none
+    /// --quantize nf4|int8|fp8, of the linears of the layers; also of merge, which knows mxfp4 too
+    /// (config/merged_form.h); "" = none
+    std::string quantize;
 
     // status, report, stop: loratrain status RUN_DIR [--follow],
     // loratrain report RUN_DIR... [--out FILE], loratrain stop RUN_DIR ADAPTER

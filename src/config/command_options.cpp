@@ -83,6 +83,12 @@ po::options_description base_options(CommandLine& line) {
     return options;
 }
 
+po::options_description merge_options(CommandLine& line) {
+    po::options_description options = base_options(line);
+    options.add_options()("quantize", po::value(&line.quantize));
+    return options;
+}
+
 po::options_description bench_options(CommandLine& line) {
     CommandLine::Bench& bench = line.bench;
     po::options_description options;

@@ -23,8 +23,9 @@ boost::program_options::options_description train_options(CommandLine& line);
 boost::program_options::options_description import_options(CommandLine& line);
 boost::program_options::options_description status_options(CommandLine& line);
 boost::program_options::options_description report_options(CommandLine& line);
-/// Options of check-export and merge.
+/// Options of check-export; those of merge, too.
 boost::program_options::options_description base_options(CommandLine& line);
+boost::program_options::options_description merge_options(CommandLine& line);
 boost::program_options::options_description bench_options(CommandLine& line);
 
 /// The parsed words of a command line.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/job.h"
+#include "config/merged_form.h"
 
 namespace loratrain {
 
@@ -39,6 +40,13 @@ inline constexpr std::array<Word<WeightFormat>, 3> quantize_words{{
     {"int8", WeightFormat::int8},
     {"fp8", WeightFormat::e4m3},
 }};
+/// Forms in which merge writes weights in few bits.
+inline constexpr std::array<Word<MergedForm>, 4> merged_form_words{{
+    {"nf4", MergedForm::nf4},
+    {"int8", MergedForm::int8},
+    {"fp8", MergedForm::fp8},
+    {"mxfp4", MergedForm::mxfp4},
+}};
 inline constexpr std::array<Word<Offload::Kind>, 2> offload_words{{
     {"auto", Offload::Kind::automatic},
     {"none", Offload::Kind::none},
@@ -64,12 +72,16 @@ inline std::optional<Residency> residency_of(std::string_view text) {
 inline std::optional<Offload> offload_of(std::string_view text) {
     return word_or_layers<Offload>(text, offload_words);
 }
-/// The weight format of a word; none for any other word.
-inline std::optional<WeightFormat> quantized_format(std::string_view word) {
-    for (const auto& known : quantize_words) {
+/// The value of a word; none for any other word.
+template <class E, std::size_t size>
+std::optional<E> value_of(const std::array<Word<E>, size>& words, std::string_view word) {
+    for (const Word<E>& known : words) {
         if (word == known.text) return known.value;
     }
     return std::nullopt;
+}
+inline std::optional<WeightFormat> quantized_format(std::string_view word) {
+    return value_of(quantize_words, word);
 }
 inline constexpr std::array<Word<LinearGroup>, linear_group_count> linear_group_words{{
     {"qkv", LinearGroup::qkv},

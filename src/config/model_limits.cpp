@@ -68,6 +68,15 @@ bool has_packed_experts(Of m) {
     return names == ExpertNames::granitemoe || names == ExpertNames::gpt_oss;
 }
 
+bool has_gpt_oss_experts(Of m) {
+    return has_experts(m) && m.experts()->names == ExpertNames::gpt_oss;
+}
+
+std::string no_quantised_experts(Of m) {
+    return cat("programs that load nf4, int8 and fp8 have the experts of a ", m.family,
+               " model as numbers");
+}
+
 std::string lora_in_experts(Of m) {
     const bool beside =
         is_beside_experts(m, Linear::down) || is_beside_experts(m, Linear::shared_down);
@@ -106,6 +115,21 @@ constexpr ModelLimit limits[] = {
                     ", whose other parts are not in it");
      },
      "merge it with PEFT: merge_and_unload()"},
+
+    {Ability::merge_linears, has_gpt_oss_experts, no_quantised_experts, "use --quantize mxfp4"},
+    {Ability::merge_linears, has_experts, no_quantised_experts, "leave --quantize out"},
+    {Ability::merge_mxfp4, [](Of m) { return !has_experts(m); },
+     [](Of m) {
+         return cat("programs load mxfp4 only in experts of gpt_oss, and a ", m.family,
+                    " model has no experts");
+     },
+     "use --quantize nf4, int8 or fp8"},
+    {Ability::merge_mxfp4, [](Of m) { return !has_gpt_oss_experts(m); },
+     [](Of m) {
+         return cat("programs load mxfp4 only in experts of gpt_oss, not in those of a ", m.family,
+                    " model");
+     },
+     "leave --quantize out"},
 
     {Ability::fp8, has_delta_nets,
      [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },

@@ -13,11 +13,13 @@ namespace loratrain {
 
 /// What a job may need of a model.
 enum class Ability : std::uint8_t {
-    training,  ///< any job
-    lanes,     ///< tensor lanes share the model
-    fp8,       ///< model.precision: fp8
-    merge,     ///< adapters are merged into its files
-    experts,   ///< LoRA in experts
+    training,       ///< any job
+    lanes,          ///< tensor lanes share the model
+    fp8,            ///< model.precision: fp8
+    merge,          ///< adapters are merged into its files
+    merge_linears,  ///< as well, linears in nf4, int8 or fp8
+    merge_mxfp4,    ///< as well, experts in mxfp4
+    experts,        ///< LoRA in experts
     // Needed by an adapter on MLPs of a model with experts.
     modules,  ///< linears that differ between layers
     dropout,

@@ -17,8 +17,6 @@ namespace {
 constexpr const char* other_quantization =
     "config.json and weights do not belong together, or were made by another version of the "
     "library; import the model as it was before quantisation";
-constexpr const char* state_suffix = ".quant_state.bitsandbytes__nf4";
-constexpr const char* table_suffix = ".quant_map";
 
 MatrixShape matrix_shape(const BaseTensor& tensor) {
     return {tensor.shape[0], tensor.shape[1]};
@@ -117,11 +115,11 @@ void HfQuantizedLinears::check_nf4(const BaseTensor& tensor, CappedProblems& pro
         check_part(tensor.name + nested_absmax_suffix, {"F32"}, {{groups}}, problems);
         check_part(tensor.name + nested_map_suffix, {"F32"}, {{256}}, problems);
     }
-    if (check_part(tensor.name + table_suffix, {"F32"}, {{16}}, problems)) {
+    if (check_part(tensor.name + nf4_map_suffix, {"F32"}, {{16}}, problems)) {
         const std::vector<float> table =
-            shards_.file(tensor.name + table_suffix).read_floats(tensor.name + table_suffix);
+            shards_.file(tensor.name + nf4_map_suffix).read_floats(tensor.name + nf4_map_suffix);
         if (!std::equal(table.begin(), table.end(), nf4_table.begin())) {
-            problems.add(shards_.where(tensor.name + table_suffix),
+            problems.add(shards_.where(tensor.name + nf4_map_suffix),
                          "has other numbers than those of nf4", other_quantization);
         }
     }
@@ -130,7 +128,7 @@ void HfQuantizedLinears::check_nf4(const BaseTensor& tensor, CappedProblems& pro
 
 /// The settings that bitsandbytes packs as JSON into a tensor of bytes.
 void HfQuantizedLinears::check_state(const BaseTensor& tensor, CappedProblems& problems) {
-    const std::string name = tensor.name + state_suffix;
+    const std::string name = tensor.name + nf4_state_suffix;
     names_.push_back(name);
     if (!shards_.has(name) || shards_.entry(name).dtype != "U8") {
         problems.add(name, "tensor of uint8 is missing", other_quantization);
@@ -260,7 +258,7 @@ std::uint64_t HfQuantizedLinears::copy(const BaseTensor& tensor, BaseWriter& wri
     const std::string map = tensor.name + nested_map_suffix;
     bytes += copy_floats(absmax, absmax, shards_.entry(absmax).shape, writer);
     bytes += copy_floats(map, map, {256}, writer);
-    const std::string state = tensor.name + state_suffix;
+    const std::string state = tensor.name + nf4_state_suffix;
     std::string text(shards_.entry(state).end - shards_.entry(state).begin, '\0');
     shards_.file(state).read_bytes(state, 0, text.size(), text.data());
     const auto offset =

@@ -24,6 +24,9 @@ namespace loratrain {
 inline constexpr const char* nested_absmax_suffix = ".nested_absmax";
 inline constexpr const char* nested_map_suffix = ".nested_quant_map";
 inline constexpr const char* nested_offset_suffix = ".nested_offset";
+/// Beside them in Hugging Face checkpoints: nf4_table, and settings as JSON.
+inline constexpr const char* nf4_map_suffix = ".quant_map";
+inline constexpr const char* nf4_state_suffix = ".quant_state.bitsandbytes__nf4";
 inline constexpr std::int64_t nested_block = 256;
 inline constexpr std::int64_t tile_rows = 128;  ///< rows of a block of e4m3_block
 

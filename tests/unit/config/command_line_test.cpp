@@ -248,6 +248,12 @@ TEST(CommandLineMerge, ReadsAndRefuses) {
                 "loratrain merge ADAPTER_DIR OUT_DIR --base BASE.h5");
     expect_only(problems_of({"merge", "x", "--base", "b.h5"}), "merge", "needs 2 arguments, got 1",
                 "OUT_DIR");
+    EXPECT_EQ(line.quantize, "");
+    for (const char* form : {"nf4", "int8", "fp8", "mxfp4"}) {
+        EXPECT_EQ(parse({"merge", "a", "b", "--base", "b.h5", "--quantize", form}).quantize, form);
+    }
+    expect_only(problems_of({"merge", "a", "b", "--base", "b.h5", "--quantize", "int4"}),
+                "--quantize", "'int4' is not known", "give one of: nf4, int8, fp8, mxfp4");
 }
 
 TEST(CommandLineImport, BadUsage) {

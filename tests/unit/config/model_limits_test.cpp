@@ -18,8 +18,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
 }
 
 constexpr Ability all_abilities[] = {
-    Ability::training, Ability::lanes,   Ability::fp8,  Ability::merge, Ability::experts,
-    Ability::modules,  Ability::dropout, Ability::dora, Ability::vera,  Ability::residual_start};
+    Ability::training, Ability::lanes,          Ability::fp8,          Ability::merge,
+    Ability::experts,  Ability::modules,        Ability::dropout,      Ability::dora,
+    Ability::vera,     Ability::residual_start, Ability::merge_linears};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -87,6 +88,21 @@ TEST(ModelLimits, ExpertsThatFilesHaveOtherwise) {
                 can(model, Ability::merge));
     EXPECT_EQ(limit_text(model, Ability::experts),
               "LoRA in the experts of a granitemoe model is not computed yet");
+}
+
+TEST(ModelLimits, FormsOfMergedFiles) {
+    ModelSpec model = test::small_model();
+    EXPECT_TRUE(can(model, Ability::merge_linears));
+    EXPECT_EQ(limit_text(model, Ability::merge_mxfp4),
+              "programs load mxfp4 only in experts of gpt_oss, and a llama model has no experts");
+    model.family = "gpt_oss";
+    ExpertSpec experts{4, 2, 16};
+    experts.names = ExpertNames::gpt_oss;
+    model.descriptions.front().mlp = experts;
+    EXPECT_TRUE(can(model, Ability::merge_mxfp4));
+    EXPECT_EQ(
+        limit_text(model, Ability::merge_linears),
+        "programs that load nf4, int8 and fp8 have the experts of a gpt_oss model as numbers");
 }
 
 TEST(ModelLimits, RowsOfTokens) {

@@ -12,8 +12,9 @@ namespace {
 TEST(ManPage, HasEverySectionOfTheHelpAndEveryKey) {
     const std::string page = man_page();
     EXPECT_EQ(page.rfind(".TH LORATRAIN 1 ", 0), 0U);
-    for (const char* section : {"NAME", "SYNOPSIS", "OPTIONS FOR TRAINING", "OPTIONS FOR IMPORT-HF",
-                                "EXIT CODES", "EXAMPLES", "JOB FILE"}) {
+    for (const char* section : {"NAME", "SYNOPSIS", "OPTIONS FOR TRAINING",
+                                "OPTIONS FOR IMPORT-HF, --QUANTIZE ALSO FOR MERGE", "EXIT CODES",
+                                "EXAMPLES", "JOB FILE"}) {
         std::string title = std::string(".SH ") + section + "\n";
         EXPECT_NE(page.find(title), std::string::npos) << title;
     }

@@ -206,8 +206,8 @@ TEST_F(MergeAdapterTest, RefusesTheTextModelOfAnother) {
 
 TEST_F(MergeAdapterTest, AddsToExperts) {
     const auto weights = base("qwen3_moe");
-    const MergeReport report =
-        merge_adapter(adapter_dir("qwen3_moe", "f_experts"), *weights, out(), 1'000'000);
+    const MergeReport report = merge_adapter(adapter_dir("qwen3_moe", "f_experts"), *weights, out(),
+                                             {.shard_bytes = 1'000'000});
     EXPECT_EQ(report.modules, 3 * (4 + 3 * 6));
     const SafetensorsFile merged(out() + "/model.safetensors");
     const SafetensorsFile original(golden_path("qwen3_moe/base/model.safetensors"));
@@ -231,8 +231,8 @@ TEST_F(MergeAdapterTest, AddsToExperts) {
 
 TEST_F(MergeAdapterTest, ShardsHoldEveryTensorOnce) {
     const auto weights = base("apertus");
-    const MergeReport report =
-        merge_adapter(adapter_dir("apertus", "b_r8_attn"), *weights, out(), 40'000);
+    const MergeReport report = merge_adapter(adapter_dir("apertus", "b_r8_attn"), *weights, out(),
+                                             {.shard_bytes = 40'000});
     EXPECT_EQ(report.modules, 3 * 4);
     EXPECT_GT(report.files, 3);
     const json index = json::parse(read_text(out() + "/model.safetensors.index.json"));
