@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Four trained adapters: imports the demo base and runs jobs/quickstart.yaml on two ranks.
+# Four trained adapters: imports the demo base and runs jobs/quickstart.yaml on two ranks, or on one if
+# the machine has one GPU, which ranks do not share.
 #   quickstart.sh [options of loratrain]
 # From a bare clone it installs what is missing and builds first, and writes to runs/quickstart there; from
 # an installed tree it writes to ./quickstart.
@@ -21,4 +22,5 @@ fi
 mkdir -p "$folder"
 [ -e "$folder/demo_base.h5" ] || "$program" import-hf "$root/inputs/demo_base" "$folder/demo_base.h5"
 ranks=2
+[ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" != 1 ] || ranks=1
 mpirun --quiet -np "$ranks" --oversubscribe "$program" "$root/jobs/quickstart.yaml" "${settings[@]}" "$@"
