@@ -75,8 +75,9 @@ void keys(V& v, LossJob& loss) {
            .of = "dpo, cpo or sft",
            .used = loss.has_types() || sft});
     v.key("beta", loss.beta,
-          "scale of rewards (`dpo`, `cpo`, `simpo`, `kto`); weight of the odds ratio (`orpo`), of "
-          "the squared log-ratio (`dro`), of the KL to the reference (other losses of rollouts)",
+          "`dpo`, `cpo`, `simpo`, `kto`: scale of rewards; `orpo`: weight of the odds ratio; "
+          "`dro`: weight of the squared log-ratio; other losses of rollouts: weight of the KL to "
+          "the reference",
           {.range = at_least(0.0),  // above 0 for rewards: check_beta()
            .usual = "0.1; `dro` 0.05; other losses of rollouts 0",
            .of = "dpo, cpo, simpo, orpo, kto or of rollouts",
@@ -110,17 +111,17 @@ void keys(V& v, LossJob& loss) {
            .of = "ppo, cispo or grpo",
            .used = loss.has_clip()});
     v.key("clip_high", loss.clip_high,
-          "upper bound of that ratio; 1 + epsilon_high of TRL, for `cispo` its epsilon_high",
+          "upper bound of the ratio p / q of clip_low; TRL's 1 + epsilon_high, for `cispo` TRL's "
+          "epsilon_high",
           {.range = at_least(1.0),
            .written = loss.has_clip(),
            .of = "ppo, cispo or grpo",
            .used = loss.has_clip()});
-    v.key(
-        "loss_aggregation", loss.aggregation, loss_aggregation_words,
-        "mean of the losses of rollouts: `token`: over all tokens (DAPO); `sequence`: over samples "
-        "of the means over their tokens (GRPO); `constant`: sum / (samples x "
-        "max_completion_length) (Dr. GRPO)",
-        {.written = rollouts, .of = rollout_words, .used = rollouts});
+    v.key("loss_aggregation", loss.aggregation, loss_aggregation_words,
+          "how the losses of tokens of rollouts are averaged: `token`: mean over all tokens "
+          "(DAPO); `sequence`: mean of each sample, then mean of these (GRPO); `constant`: sum / "
+          "(samples x max_completion_length) (Dr. GRPO)",
+          {.written = rollouts, .of = rollout_words, .used = rollouts});
     v.key("max_completion_length", loss.max_completion_length,
           "tokens by which `loss_aggregation: constant` divides the sum of a sample",
           {.range = at_least(1),
@@ -128,9 +129,9 @@ void keys(V& v, LossJob& loss) {
            .of = "rollouts with loss_aggregation: constant",
            .used = constant});
     v.key("max_staleness", loss.max_staleness,
-          "for rollouts that come while the job runs: most steps between the adapter that "
-          "sampled a rollout (its adapter_step, or the number of its file) and the step that "
-          "trains on it. Older rollouts are left out; metrics have their number",
+          "for rollouts that come while the job runs: most steps that an adapter may have taken "
+          "since it sampled a rollout at adapter_step. Older rollouts are left out; the metric "
+          "stale_rollouts counts them",
           {.range = at_least(0), .usual = "any", .of = rollout_words, .used = rollouts});
     v.key("label_smoothing_factor", loss.label_smoothing_factor,
           "label smoothing of `sft`: share of the target that is spread over all tokens",
@@ -145,14 +146,14 @@ void keys(V& v, LossJob& loss) {
 template <class V>
 void keys(V& v, RewardsJob& rewards) {
     v.key("program", rewards.program,
-          "command that gives texts their rewards, as in `python3 exact_match_reward.py`. It is "
-          "started in the folder of the job file, reads a line with a JSON object for each text "
-          "and answers with a line that has a number",
+          "command that gives texts their rewards, as in `python3 exact_match_reward.py`. It "
+          "starts in the folder of the job file. For each text it reads a line with a JSON object "
+          "and writes a line with a number",
           {.required = "give the command, as in program: python3 exact_match_reward.py",
            .resume = Resume::allowed});
     v.own("prompts", rewards, prompts_key,
-          "dataset of the prompts, if the adapter's `dataset` is a folder that you choose for "
-          "its rollouts",
+          "dataset of the prompts; only needed if `dataset` is a folder for the rollouts that you "
+          "have chosen",
           {.usual = "`dataset`"});
     v.key("group_size", rewards.group_size,
           "texts that are written after each prompt and compared with each other; "
@@ -168,8 +169,8 @@ void keys(V& v, RewardsJob& rewards) {
     v.own("stop_tokens", rewards, reward_stop_tokens_key,
           "token ids that end a text, in addition to the base's `eos_token_id`", {.usual = "none"});
     v.key("advantages", rewards.advantages, advantage_words,
-          "`mean`: the reward minus the mean of the group; `deviation`: that divided by the "
-          "group's standard deviation");
+          "how rewards become advantages: `mean`: reward minus the mean of the group; `deviation`: "
+          "the same, divided by the standard deviation of the group");
     v.key("timeout", rewards.timeout,
           "seconds that the program may take for an answer; then the adapter fails",
           {.range = above(0.0), .resume = Resume::allowed});
@@ -186,7 +187,7 @@ void form_keys(V& v, AdapterJob& job) {
         "peft_type", job.peft_type, peft_type_words,
         "`lora`, or `vera`: trains vectors that scale shared random matrices; takes no lora_alpha",
         {.written = vera, .null_is_none = true});
-    v.key("d_initial", job.d_initial, "initial value of the vectors between the matrices of `vera`",
+    v.key("d_initial", job.d_initial, "initial value of `vera_lambda_d`",
           {.range = above(0.0), .written = vera});
     v.key("projection_prng_key", job.projection_prng_key,
           "seed of the matrices of `vera`, as in PEFT", {.written = vera});
@@ -217,10 +218,9 @@ void form_keys(V& v, AdapterJob& job) {
     v.mention("alpha_pattern", "alphas that differ from lora_alpha, as in `{q_proj: 16}`",
               {.usual = "none"});
     v.own("trainable_token_indices", job, trained_tokens_key,
-          "ids of tokens whose rows of the embedding are trained beside LoRA, as in `[32000, "
-          "32001]`: "
-          "of new tokens of the tokenizer; a head that is tied to the embedding has them too. PEFT "
-          "writes `{embed_tokens: [32000]}` too",
+          "ids of tokens whose embeddings are trained beside LoRA, such as new tokens of the "
+          "tokenizer, as in `[32000, 32001]` or PEFT's `{embed_tokens: [32000]}`. A tied head uses "
+          "the trained rows too",
           {.usual = "none"});
     v.key("use_rslora", job.use_rslora, "the adapter is scaled by lora_alpha / sqrt(r)",
           {.in_names = "rs-"});
@@ -248,8 +248,8 @@ void optimizer_keys(V& v, AdapterJob& job) {
         "`cosine_with_min_lr`, `polynomial`, `inverse_sqrt`, `warmup_stable_decay`",
         {.usual = "cosine", .in_names = ""});
     v.section("lr_scheduler_kwargs", job.lr_scheduler_kwargs,
-              "further settings of the schedule, as in `{num_cycles: 2}`: those of the section "
-              "lr_scheduler_kwargs",
+              "further settings of the schedule, as in `{num_cycles: 2}`; the section "
+              "lr_scheduler_kwargs has the keys",
               {.usual = "none",
                .written = job.lr_scheduler_kwargs != LrSchedulerKwargs{},
                .null_is_none = true,
@@ -279,18 +279,17 @@ void keys(V& v, AdapterJob& job) {
     form_keys(v, job);
     keys(v, job.loss);
     v.section("rewards", job.rewards,
-              "texts that the adapter writes and learns from, as in `{program: python3 "
-              "exact_match_reward.py}`: "
-              "the section rewards",
+              "the adapter samples texts and learns from their rewards, as in `{program: python3 "
+              "exact_match_reward.py}`; the section rewards has the keys",
               {.usual = "none",
                .written = job.rewards.wanted(),
                .null_is_none = true,
                .in_line = true,
                .inside = "rewards"});
     v.own("ref_adapter", job, reference_key,
-          "reference of `dpo`, `kto` and, with beta > 0, of rollouts: PEFT directory of an adapter "
-          "with the same r, alpha and "
-          "targets, or `init_from`: this adapter's own start",
+          "what `dpo`, `kto` and losses of rollouts with beta > 0 compare with: the PEFT directory "
+          "of an adapter with the same r, alpha and targets, or `init_from`: this adapter's own "
+          "start",
           {.usual = "none: the base alone",
            .of = "dpo, kto, or of rollouts with beta > 0",
            .used = job.loss.has_reference()});
@@ -299,8 +298,8 @@ void keys(V& v, AdapterJob& job) {
           {.written = job.neftune_noise_alpha != 0.0});
     optimizer_keys(v, job);
     v.key("global_batch_size", job.global_batch_size,
-          "samples of one optimizer step, whatever the ranks and microbatches: elsewhere the "
-          "product of batch size per device, accumulation steps and devices",
+          "samples of one optimizer step, over all ranks and microbatches. Other programs give "
+          "batch size per device x accumulation steps x devices",
           {.range = at_least(1), .in_names = "b"});
     v.own("num_train_epochs", job, length_key, "epochs; fractions such as 0.5 are possible",
           {.usual = "1", .resume = Resume::longer, .in_names = "ep"});
@@ -308,11 +307,12 @@ void keys(V& v, AdapterJob& job) {
               {.usual = "none", .whole = true, .resume = Resume::longer, .in_names = "st"});
     v.key("seed", job.seed, "seed of initial weights, order of samples and dropout",
           {.usual = "`run.seed`", .in_names = "s"});
-    v.key("priority", job.priority, "adapters of higher priority start first and preempt others",
+    v.key("priority", job.priority,
+          "adapters of higher priority start first and take the place of others",
           {.range = any_number, .resume = Resume::allowed});
     v.key("trial", job.trial,
-          "the adapter competes with the trials of the sweep; the initial weights of trials do not "
-          "depend on their names",
+          "the adapter competes with the trials of the sweep. As for them, its name does not "
+          "change its initial weights",
           {.written = job.trial, .shared = false});
 }
 

@@ -39,7 +39,7 @@ Options for import-hf, --quantize also for merge:
 Options for bench, with their defaults:
   --steps 5  --layers 12  --hidden 768  --intermediate 2048  --heads 12
   --vocab 32000  --model PRESET  --adapters 4  --rank 16  --mixed-ranks
-  --samples 8 (each a step)  --sample-tokens 256  --microbatch-tokens N
+  --samples 8 (of each a step)  --sample-tokens 256  --microbatch-tokens N
   --lengths fixed|xsum|cnn|wikisum|mix  --dora|--vera  --dropout 0
   --optim adamw_8bit  --policy, --packing  --recompute auto|none|layer
   --backend cpu|cuda  --precision auto|fp32|bf16|fp8  --weights nf4|int8|fp8

@@ -32,17 +32,16 @@ void keys(V& v, ModelJob& model) {
     v.key("precision", model.precision, precision_words,
           "`fp32`; `bf16`; `auto`: bf16 on GPUs, fp32 on CPUs; `fp8`: linear layers in 8 bits, a "
           "faster approximation, on Hopper GPUs and later");
-    v.key(
-        "residency",
-        WordOrNumber{residency.kind, Residency::Kind::some, residency.layers, "resident_layers",
-                     "layers that stay on each rank, spread evenly",
-                     "give the layers that stay on each rank"},
-        residency_words,
-        "layers whose frozen weights stay in a rank's memory; the others are read from host memory "
-        "at each use. `all`; `stream`: none; `{resident_layers: N}`: N of each rank; `auto`: as "
-        "many as fit; `shared`: equal replicas of a host keep each layer once between them, and "
-        "read it over NVLink",
-        {.resume = Resume::allowed, .inside = "model.residency"});
+    v.key("residency",
+          WordOrNumber{residency.kind, Residency::Kind::some, residency.layers, "resident_layers",
+                       "layers that stay on each rank, spread evenly",
+                       "give the layers that stay on each rank"},
+          residency_words,
+          "layers whose frozen weights stay in a rank's memory; a rank reads other layers from "
+          "host memory at each use. `all`; `stream`: none; `{resident_layers: N}`: N of each rank; "
+          "`auto`: as many as fit; `shared`: each layer lies on one of the equal replicas of a "
+          "host, and the others read it over NVLink",
+          {.resume = Resume::allowed, .inside = "model.residency"});
     v.key("base_model_name_or_path", model.base_model_name_or_path,
           "name of the base in exported adapters",
           {.usual = "as imported", .resume = Resume::allowed});
@@ -55,7 +54,7 @@ void keys(V& v, RunJob& run) {
             .resume = Resume::allowed});
     v.key("seed", run.seed, "seed of adapters that have none, and of eval splits");
     v.key("backend", run.backend, backend_words,
-          "device of the run: `auto`: GPUs if every rank has one; `cpu`; `cuda`",
+          "device of the run: `cpu`; `cuda`; `auto`: GPUs if every rank sees one, else CPUs",
           {.resume = Resume::same_backend});
     v.key("max_hours", run.max_hours,
           "hours from each start within which the run stops cleanly (exit code 75); the same "
@@ -95,8 +94,8 @@ void keys(V& v, ParallelJob& parallel) {
           "stages of a single pipeline; `auto`: as many as ranks", {.range = at_least(1)});
     v.own("deployment", parallel, deployment_key,
           "how ranks share the model: `pipeline`: one pipeline; a list of replicas, as in "
-          "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest that simulation finds. Without the "
-          "key: `pipeline`, or on GPUs `auto` if that gains enough (planning.md)",
+          "`[{tp: 2, pp: 2}, {count: 4}]`; `auto`: the fastest by simulation. Without the key "
+          "loratrain takes `pipeline`, or on GPUs what `auto` finds if it is faster (planning.md)",
           {.usual = "none",
            .written = !parallel.deployment_open || !parallel.deployment.empty(),
            .inside = "parallel.deployment[0]"});
@@ -115,25 +114,24 @@ void keys(V& v, ParallelJob& parallel) {
                      "layers of each rank whose activations go to the host, spread evenly",
                      "give the layers of each rank whose activations go to the host"},
         offload_words,
-        "layers that move their activations to pinned host memory instead of computing them "
-        "again, among those of `recompute`: `none`; `{layers: N}`: at most N of each rank; "
+        "which of the layers of `recompute` move their activations to pinned host memory, in place "
+        "of computing them again: `none`; `{layers: N}`: at most N of each rank; "
         "`auto`: the fastest number, on GPUs whose link to the host is known",
         {.inside = "parallel.offload"});
     v.key("dispatch", parallel.dispatch, dispatch_words,
           "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
-          "sample to the kind of replica with the fewest GPU-seconds for it; `uniform`: equal "
-          "numbers");
+          "sample goes to the kind of replica that needs the fewest GPU-seconds; `uniform`: all "
+          "get equal numbers");
     v.key("assignment", parallel.assignment, assignment_words,
-          "where an adapter trains: `joint`: on all ranks; `each`, `auto`, `plora`: on one "
-          "worker. With `each` a worker has as many ranks as pipeline_stages or deployment say, "
-          "else one; with `auto` as many as simulation finds; with `plora` workers train the "
-          "packed jobs of PLoRA. Without the key: `joint`, or on GPUs `auto` if that gains "
-          "enough (planning.md)",
+          "where an adapter trains: `joint`: on all ranks; `each`: on one worker, of one rank or "
+          "of as many as pipeline_stages or deployment say; `auto`: on one worker, whose size "
+          "simulation chooses; `plora`: on one worker, in PLoRA's packed jobs. Without the key "
+          "loratrain takes `joint`, or on GPUs `auto` if it is faster (planning.md)",
           {.usual = "none", .written = !parallel.assignment_open});
     v.key("redeploy", parallel.redeploy, redeploy_words,
-          "what happens when adapters end or are added: `auto`: with `deployment: auto`, or "
-          "replicas that a new run chose, the run moves to another deployment if that saves "
-          "enough time (planning.md); `never`: it keeps its deployment");
+          "when adapters end or are added: `never`: the run keeps its deployment; `auto`: it moves "
+          "to a faster one if that saves enough time and loratrain had chosen the first one "
+          "(planning.md)");
 }
 
 template <class V>
@@ -159,7 +157,8 @@ void keys(V& v, ScheduleJob& schedule) {
           "order of work: `balanced`: adapters share microbatches; `mlora`: adapters take turns; "
           "`sequential`, `1f1b`: one adapter after another");
     v.key("packing", schedule.packing, packing_words,
-          "how `balanced` fills microbatches: `greedy`; `milp`: also by an integer program; "
+          "how `balanced` fills microbatches: `greedy`; `milp`: improves that by small changes and "
+          "an integer program; "
           "`bucketed`: pads samples to a few lengths");
     v.key("max_adapters", schedule.max_adapters,
           "most adapters that train at the same time; `auto`: as many as memory allows",
@@ -168,8 +167,8 @@ void keys(V& v, ScheduleJob& schedule) {
           "seconds that one integer program may take; if it takes longer, greedy packing is used",
           {.range = above(0.0)});
     v.key("costs", schedule.costs, cost_source_words,
-          "costs that plans are made with: `auto`: measured on this hardware; `built-in`: tables "
-          "of the program");
+          "costs that plans are made with: `built-in`: tables of the program; `auto`: measured on "
+          "this hardware, but built-in with tp or replicas");
 }
 
 template <class V>
@@ -201,9 +200,8 @@ void keys(V& v, DatasetJob& dataset) {
           "what to do with longer samples: `error`, `truncate`, `drop`");
     v.key("shuffle", dataset.shuffle, "each epoch has a new order");
     v.key("kl_batch_size", dataset.kl_batch_size,
-          "for `kto`: number of neighbouring samples that form a group (TRL: "
-          "per_device_train_batch_size). To estimate KL, each prompt of a group is also scored "
-          "with the completion of the sample before it",
+          "for `kto`: samples in a row that form a group; TRL's per_device_train_batch_size. KL is "
+          "estimated by scoring each prompt of a group also with the completion before it",
           {.range = at_least(2), .written = dataset.kl_batch_size != usual_kl_batch_size});
     v.key("eval_split", dataset.eval_split,
           "samples held out for evaluation: a number such as 200, or a share such as 0.05",
@@ -222,7 +220,7 @@ void keys(V& v, CheckpointJob& checkpoint) {
 template <class V>
 void keys(V& v, GenerateJob& generate) {
     v.key("samples", generate.samples,
-          "number of evaluation prompts, from the first on, that are answered",
+          "number of evaluation prompts that the adapter answers, from the first on",
           {.range = at_least(1), .required = "as in generate: {samples: 64, max_new_tokens: 256}"});
     v.key("max_new_tokens", generate.max_new_tokens, "most tokens of a generation",
           {.range = from_to(1, most_new_tokens)});
@@ -253,17 +251,17 @@ void keys(V& v, EvalJob& eval) {
 template <class V>
 void keys(V& v, ExportJob& exports) {
     v.key("scaling", exports.scaling, export_scaling_words,
-          "`peft`: adapter_config.json has use_rslora, ranks and alphas as in the job; `plain`: "
-          "it has one r and one lora_alpha for all modules, and B contains all other scaling, for "
-          "programs that do not read the other keys (not for VeRA)");
+          "`peft`: adapter_config.json has use_rslora, ranks and alphas as in the job; `plain`: it "
+          "has one r and one lora_alpha for all modules, and B contains the rest of the scaling. "
+          "Some programs read only `plain`. Not for VeRA");
     v.key("dtype", exports.dtype, export_dtype_words,
           "type of exported tensors: `fp32`, or `bf16` for half the size");
     v.key("tokenizer", exports.tokenizer,
           "also export the tokenizer files and chat template of the base's folder, if that is on "
           "this machine");
     v.key("every_steps", exports.every_steps,
-          "steps of an adapter, also of a trial of a sweep, between its exports to "
-          "`exports/NAME/step-N`; 0 = only at its end");
+          "steps between two exports of an adapter or trial to `exports/NAME/step-N`; 0 = no such "
+          "exports");
     v.key("keep", exports.keep, "number of newest `exports/NAME/step-N` that are kept",
           {.range = at_least(1)});
 }
@@ -336,22 +334,22 @@ void keys(V& v, SweepJob& sweep) {
     v.key("scheduler", sweep.scheduler, trial_scheduler_words,
           "what ends trials early: `none`, `halving`, `asha`, `median`");
     v.key("rungs", sweep.rungs,
-          "number of steps at which a trial is compared with others; the last of them is its end",
+          "number of steps at which trials are compared; the last one is the end of a trial",
           {.range = from_to(1, most_rungs)});
     v.key("reduction_factor", sweep.reduction_factor,
-          "trials at a rung for each one that goes on: 3 = a third goes on",
+          "of so many trials at a rung one goes on: 3 = a third goes on",
           {.range = from_to(2, most_reduction)});
     v.key("rung_eval_samples", sweep.rung_eval_samples,
           "evaluation samples used at rungs before the last; 0 = all");
     v.key("speculate", sweep.speculate, speculation_words,
-          "whether trials that wait at a rung train on, with halving: `auto`: if that costs "
-          "other trials little; `always`; `never`",
+          "whether trials that wait at a rung of `halving` train on: `always`; `never`; `auto`: if "
+          "that costs other trials little",
           {.resume = Resume::allowed});
     v.key("budget_hours", sweep.budget_hours,
           "hours of training after which the sweep ends; 0 = no limit",
           {.resume = Resume::allowed});
     v.key("wait_minutes", sweep.wait_minutes,
-          "minutes to wait for more trials through the inbox when none is left",
+          "minutes that the job waits for more trials in the inbox after all trials have ended",
           {.resume = Resume::allowed});
 }
 
