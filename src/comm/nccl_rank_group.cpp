@@ -121,7 +121,7 @@ namespace loratrain {
 std::unique_ptr<RankGroup> make_nccl_rank_group(const MpiSession& /*mpi*/, int /*color*/,
                                                 void* /*compute_stream*/) {
     throw InputError("parallel.deployment",
-                     "lanes on GPUs need NCCL, but this program was built without NCCL",
+                     "tp above 1 on GPUs needs NCCL, but this program was built without NCCL",
                      "install NCCL and build again, or use tp: 1");
 }
 

@@ -132,7 +132,9 @@ constexpr ModelLimit limits[] = {
      "leave --quantize out"},
 
     {Ability::fp8, has_delta_nets,
-     [](Of m) { return cat("gated delta nets of a ", m.family, " model are not computed in fp8"); },
+     [](Of m) {
+         return cat("gated delta nets of a ", m.family, " model cannot be computed in fp8");
+     },
      "use model.precision: bf16"},
 
     {Ability::experts, [](Of m) { return has_experts(m) && !m.wrapper.empty(); },

@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* end_name = "END";
 constexpr std::string_view prefix = "step-";
-constexpr const char* stays_hint = "files that are trained stay as they are until the run ends";
+constexpr const char* stays_hint =
+    "put the file back: files that an adapter has trained on must stay until the run ends";
 
 /// none = no file of rollouts.
 std::optional<std::int32_t> number_of(const fs::path& file) {
@@ -50,9 +51,9 @@ std::optional<RolloutFolder::Batch> RolloutFolder::next() {
         if (!batch) {
             file_.reset();
             if (skipped_ > 0) {
-                throw InputError(path_,
-                                 cat("lacks ", skipped_, " batches that are trained already"),
-                                 stays_hint);
+                throw InputError(
+                    path_, cat("lacks ", skipped_, " batches that the adapter has trained on"),
+                    stays_hint);
             }
             reads_on_ = batches_ == 0;
             if (reads_on_) return std::nullopt;

@@ -116,10 +116,10 @@ void check_unused_keys(const Job& job, std::vector<std::string>& warnings) {
     } keys[] = {
         {"label_smoothing", &LossJob::label_smoothing,
          [](const LossJob& loss) { return loss.has_label_smoothing(); },
-         "simpo, dpo and cpo with loss_type: sigmoid; of sft it is label_smoothing_factor"},
+         "simpo, dpo and cpo with loss_type: sigmoid; sft has label_smoothing_factor"},
         {"label_smoothing_factor", &LossJob::label_smoothing_factor,
          [](const LossJob& loss) { return loss.loss == Loss::sft && !loss.is_dft(); },
-         "sft with loss_type: nll; of pairs it is label_smoothing"},
+         "sft with loss_type: nll; losses of pairs have label_smoothing"},
         {"z_loss", &LossJob::z_loss, [](const LossJob& loss) { return loss.loss == Loss::sft; },
          "sft"},
     };
@@ -132,7 +132,7 @@ void check_unused_keys(const Job& job, std::vector<std::string>& warnings) {
         }
         if (given == 0.0 || used) continue;
         warnings.push_back(cat("defaults.", key, " is ", format_exact(given),
-                               ", and no adapter's loss has it: it is of ", users));
+                               ", but no adapter uses it: it is a key of ", users));
     }
 }
 
@@ -206,9 +206,8 @@ void check_ranks(const Job& job, const Plan& plan, std::size_t first,
     if (names.empty()) return;
     warnings.push_back(cat("r is larger than the smaller side of a target of ",
                            some_of(names, most_named),
-                           ": a larger one than that adds parameters, but nothing that the "
-                           "adapter can express; give a smaller r, or one for the target by "
-                           "rank_pattern"));
+                           ": what is above costs memory and time and gains nothing; give a "
+                           "smaller r, or a smaller one for the target by rank_pattern"));
 }
 
 void check_patterns(const Job& job, const Plan& plan, std::size_t first,
@@ -222,8 +221,8 @@ void check_patterns(const Job& job, const Plan& plan, std::size_t first,
     }
     if (found.empty()) return;
     warnings.push_back(cat(some_of(found, most_named),
-                           ": without effect, as the first that matches counts; put it before "
-                           "those"));
+                           ": no effect, because an earlier entry matches the same modules; write "
+                           "it before that entry"));
 }
 
 void check_rewards(const Job& job, std::size_t first, std::vector<std::string>& warnings) {
@@ -240,14 +239,14 @@ void check_rewards(const Job& job, std::size_t first, std::vector<std::string>& 
     }
     if (!drawn.empty()) {
         warnings.push_back(
-            cat("texts of adapters with rewards are drawn with a temperature or "
-                "top_p other than 1, and their loss is that of the model at 1: ",
+            cat("adapters with rewards sample with a temperature or top_p other than 1, but their "
+                "loss is at temperature 1, so the texts are off-policy: ",
                 some_of(drawn, most_named)));
     }
     if (!evaluated.empty()) {
         warnings.push_back(
-            cat("adapters with rewards are not evaluated, and the held-out samples "
-                "of their prompts have no use: ",
+            cat("adapters with rewards are not evaluated, so the held-out samples of their prompts "
+                "are not used: ",
                 some_of(evaluated, most_named), "; evaluate their exports"));
     }
 }
@@ -258,9 +257,8 @@ void check_bytes(const DatasetJob& dataset, std::int64_t vocabulary,
     warnings.push_back(cat("datasets.", dataset.name,
                            ": tokenizer: bytes makes each byte a token, but the base model's ",
                            vocabulary,
-                           " tokens are those of another tokenizer, so it would be "
-                           "trained on noise; make tokens with scripts/prepare_data.py --tokenizer "
-                           "HF_DIR"));
+                           " tokens are those of another tokenizer, so adapters would train on "
+                           "noise; make tokens with scripts/prepare_data.py --tokenizer HF_DIR"));
 }
 
 void check_lengths(const DatasetJob& dataset, const Dataset& data, std::int64_t positions,
@@ -295,11 +293,11 @@ void check_jump(const AdapterJob& adapter, int steps, int former_steps, int take
     const double last = learning_rate(adapter, former_steps, taken - 1);
     const double next = learning_rate(adapter, steps, taken);
     if (next <= jump_worth_telling * last) return;
-    warnings.push_back(cat("adapter ", adapter.name, " has ", steps, " steps now, it had ",
+    warnings.push_back(cat("adapter ", adapter.name, " has ", steps, " steps now, in place of ",
                            former_steps, ": its learning rate jumps from ", format_exact(last),
                            " (step ", taken, ") to ", format_exact(next), " (step ", taken + 1,
-                           "), as in a schedule that was so long from the start; a new adapter "
-                           "with init_from begins one of its own"));
+                           "), since the longer schedule counts from the first step; a new adapter "
+                           "with init_from begins a schedule of its own"));
 }
 
 }  // namespace
@@ -309,12 +307,11 @@ void check_tokenizers(const DatasetJob& dataset, const Dataset& data, const std:
     if (tokenizer.empty()) return;
     for (const auto& [path, of_file] : data.tokenizers()) {
         if (of_file == tokenizer || !of_file.starts_with(digest_prefix)) continue;
-        warnings.push_back(cat("datasets.", dataset.name, ": ", path,
-                               " was made with another tokenizer.json (", of_file,
-                               ") than the base model came with (", tokenizer,
-                               "): where token ids differ it would be trained on noise; make it "
-                               "again with scripts/prepare_data.py --tokenizer and the folder "
-                               "that was imported"));
+        warnings.push_back(
+            cat("datasets.", dataset.name, ": ", path, " was made with another tokenizer.json (",
+                of_file, ") than the base model came with (", tokenizer,
+                "): where token ids differ, adapters would train on noise; prepare the file again "
+                "with scripts/prepare_data.py --tokenizer and the folder that was imported"));
     }
 }
 

@@ -111,7 +111,8 @@ class Watchdog::Guard {
         const std::string names = unreached(mpi_, network_.connected());
         if (!mpi_.is_root() || names.empty()) return;
         log::warn(cat("no TCP connection to rank 0 (", mpi_.host(), ") from ", names,
-                      " (a firewall?): training goes on, but will hang if these stop"));
+                      " (a firewall?): training goes on, but it will hang if these stop; open the "
+                      "TCP ports between the hosts"));
     }
 
     void received(int rank, std::string_view line) {

@@ -263,13 +263,13 @@ class Arrivals(JobTest):
         time.sleep(0.5)
         self.put("late", 4)
         output = self.finish(process)
-        self.assertEqual(output.count("step-000002.jsonl, which came behind a file with a larger number"), 1, output)
+        self.assertEqual(output.count("step-000002.jsonl, which came after a file with a larger number"), 1, output)
 
         path = self.write_job(self.job("gone", beside=False))
         self.put("gone", 0, self.files[4] + self.files[0])  # three batches
         self.succeed(run([path, "--stop-after", "2"]), STOPPED)
         self.put("gone", 0, self.files[0])
-        self.assertIn("step-000000.jsonl: lacks 1 batches that are trained already", self.succeed(run([path]), FAILED).stderr)
+        self.assertIn("step-000000.jsonl: lacks 1 batches that the adapter has trained on", self.succeed(run([path]), FAILED).stderr)
         (self.dir / "gone-rollouts/step-000000.jsonl").unlink()
         self.assertIn("is gone, and 2 of its batches are trained", self.succeed(run([path]), FAILED).stderr)
 
@@ -333,7 +333,7 @@ class Arrivals(JobTest):
         refused("adapters.rl.max_steps: is missing", lambda job: job["adapters"][1].pop("max_steps"))
         refused("adapters.rl.beta: needs a reference", lambda job: job["adapters"][1].update(beta=0.1))
         refused("2 adapters train on it", lambda job: job["adapters"].append(dict(job["adapters"][1], name="twin")))
-        refused("datasets.tries.eval_split: does not go with", lambda job: job["datasets"]["tries"].update(eval_split=2))
+        refused("datasets.tries.eval_split: cannot be used with", lambda job: job["datasets"]["tries"].update(eval_split=2))
         refused("trains on a worker", lambda job: job["parallel"].update(assignment="each") or job["parallel"].pop("deployment"))
         refused("adapters.other.max_staleness", lambda job: job["adapters"][0].update(max_staleness=1))
         refused("sft trains on single samples", lambda job: job["adapters"][1].update(loss="sft"))

@@ -249,7 +249,7 @@ class DryRun(JobTest):
         self.succeed(direct(path, "--dry-run", "--device", "h100"))
         process = direct(path, "--dry-run", "--device", "a100")
         self.assertEqual(process.returncode, 2)
-        self.assertIn("fp8 products with a scale per row are for Hopper, not for 'a100'",
+        self.assertIn("fp8 needs a Hopper GPU, as h100 or h200, not 'a100'",
                       process.stderr)
 
     def test_unknown_device(self):

@@ -99,7 +99,7 @@ class FirstUse(JobTest):
         for key in ("label_smoothing", "z_loss", "label_smoothing_factor"):
             text = self.dry_run(self.job(defaults={key: 0.1}))
             self.assertEqual(key == "label_smoothing",
-                             f"defaults.{key} is 0.1, and no adapter's loss has it: it is of " in text, text)
+                             f"defaults.{key} is 0.1, but no adapter uses it: it is a key of " in text, text)
 
     def test_ranks_that_are_not_the_workers(self):
         self.refused(self.job(parallel={"assignment": "each", "deployment": [{"pp": 2, "count": 2}]}),
@@ -202,7 +202,7 @@ class FirstUse(JobTest):
         self.succeed(run([self.write_job(job)]))
         job["adapters"][0]["max_steps"] = 12
         text = self.succeed(run([self.write_job(job)])).stderr
-        self.assertIn("adapter one has 12 steps now, it had 6: its learning rate jumps from ", text)
+        self.assertIn("adapter one has 12 steps now, in place of 6: its learning rate jumps from ", text)
         again = self.job("constant", defaults={"lr_scheduler_type": "constant"})
         self.succeed(run([self.write_job(again)]))
         again["adapters"][0]["max_steps"] = 12

@@ -99,9 +99,9 @@ void AdapterChecks::positions(const std::string& key, const std::vector<SampleIn
     problems_.add(where(key),
                   cat(longer, longer == 1 ? " sample has" : " samples have", " more tokens than ",
                       "original_max_position_embeddings ", most,
-                      " of a model with longrope, which rotates longer ones by other factors"),
+                      " of this model with longrope; longer samples would need its long_factor"),
                   cat("set max_seq_len: ", most,
-                      ", with over_length: truncate or drop: ", "long_factor is not supported"));
+                      ", with over_length: truncate or drop; long_factor is not supported"));
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,
@@ -109,11 +109,13 @@ void AdapterChecks::samples(const std::string& key, const std::string& path,
     const bool any_target = std::any_of(samples.begin(), samples.end(),
                                         [](const SampleInfo& s) { return s.targets > 0; });
     if (samples.empty()) {
-        problems_.add(where(key), cat(path, " has no samples"),
-                      "an empty file, or over_length: drop dropped them all");
+        problems_.add(
+            where(key), cat(path, " has no samples"),
+            "give a file with samples; if over_length: drop dropped them all, raise max_seq_len");
     } else if (!any_target) {
         problems_.add(where(key), cat(path, " has no label to train on"),
-                      "all labels are -100, or every sample has one token");
+                      "write the token's id as the label of each token to train; a sample needs "
+                      "two tokens or more");
     }
 }
 
@@ -327,7 +329,8 @@ void AdapterChecks::check_growing(const AdapterJob& adapter) {
     const DatasetJob& dataset = job_.dataset(adapter.dataset);
     const auto refuse = [&](const std::string& key, const std::string& what, const char* hint) {
         problems_.add(where(cat("adapters.", adapter.name, ".", key)),
-                      cat(what, ", but its dataset ", dataset.name, ", ", dataset.path, ", grows"),
+                      cat(what, ", but its dataset ", dataset.name, " is a folder of rollouts, ",
+                          dataset.path),
                       hint);
     };
     const auto users =
@@ -364,7 +367,7 @@ void AdapterChecks::check_growing(const AdapterJob& adapter) {
     if (dataset.has_eval()) {
         problems_.add(where(cat("datasets.", dataset.name,
                                 dataset.eval_path.empty() ? ".eval_split" : ".eval_path")),
-                      cat("does not go with ", dataset.path, ", which grows"),
+                      cat("cannot be used with ", dataset.path, ", a folder of rollouts"),
                       "evaluate its exports, or another adapter");
     }
 }
@@ -380,7 +383,7 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     if (info.arrivals) check_growing(adapter);
     if (adapter.loss.max_staleness && !info.arrivals) {
         problems_.add(where(cat("adapters.", adapter.name, ".max_staleness")),
-                      cat("is of a folder that grows, but datasets.",
+                      cat("is only for a folder of rollouts, and datasets.",
                           job_.dataset(adapter.dataset).name, " is not one"),
                       "leave it out, or give the folder, with / at its end");
     }
@@ -395,7 +398,9 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     if (!possible) {
         problems_.add(where(cat("adapters.", adapter.name,
                                 adapter.max_steps ? ".max_steps" : ".num_train_epochs")),
-                      cat("leads to ", steps, " optimizer steps"));
+                      cat("leads to ", steps, " optimizer steps"),
+                      cat("give at least 1 and at most ", std::numeric_limits<std::int32_t>::max(),
+                          " steps"));
     }
     result.total_steps = possible ? static_cast<std::int32_t>(steps) : 1;
     return result;

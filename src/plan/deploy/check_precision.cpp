@@ -47,10 +47,10 @@ void check_lanes(const std::string& key, const ModelSpec& model, std::int32_t te
     for (const NamedSize& mlp : mlp_sizes(lane)) sizes += cat(", ", mlp.name, " ", mlp.size);
     problems.add(
         key,
-        cat("fp8 products need sizes that are multiples of ", fp8_multiple,
-            tensor > 1 ? cat(", and of ", tensor, " lanes each has ") : std::string(", not "),
+        cat("fp8 needs sizes that are multiples of ", fp8_multiple,
+            tensor > 1 ? cat(", but with tp: ", tensor, " a rank has ") : std::string(", not "),
             sizes),
-        tensor > 1 ? cat("use fewer lanes, or model.precision: bf16") : instead);
+        tensor > 1 ? cat("use a smaller tp, or model.precision: bf16") : instead);
 }
 
 }  // namespace
@@ -75,18 +75,17 @@ void check_precision(const Job& job, const ModelSpec& model, const Cluster& clus
     }
     if (!computes_fp8(device_of(cluster))) {
         problems.add(key,
-                     cat("fp8 products with a scale per row are for Hopper, not for '",
-                         device_of(cluster), "'"),
+                     cat("fp8 needs a Hopper GPU, as h100 or h200, not '", device_of(cluster), "'"),
                      instead);
     } else if (has_experts(model) && !is_large_hopper(device_of(cluster))) {
         problems.add(key,
-                     cat("fp8 products of experts are for h100 and h200, not for '",
+                     cat("fp8 of a model with experts needs an h100 or h200, not '",
                          device_of(cluster), "'"),
                      instead);
     }
     if (model.quantization && model.quantization->format != WeightFormat::e4m3) {
         problems.add(key,
-                     cat("fp8 products cannot be made of weights in ",
+                     cat("fp8 cannot be computed from weights in ",
                          traits_of(model.quantization->format).name),
                      "use model.precision: bf16, or a base that is imported with --quantize fp8 or "
                      "without");

@@ -84,8 +84,8 @@ class Extension {
         checks_.targets(adapter);
         if (!plan_.expert_lora && targets_experts(adapter, plan_.model)) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".target_modules")),
-                          "names linears in experts, but this run began without such an adapter "
-                          "and keeps no room for one",
+                          "names linear layers of experts, but this run began without an adapter "
+                          "on experts and has no memory for one",
                           cat("leave gate_proj, up_proj and down_proj out, ", start_again_hint));
         }
         const std::int32_t columns = plan_.replicas.front().saved_columns;  // of all replicas
@@ -124,7 +124,7 @@ class Extension {
     void refuse(std::int32_t rank, std::uint64_t largest, std::uint64_t room) {
         problems_.add(
             checks_.where("adapters"),
-            cat("rank ", rank, " has ", human_bytes(room), " for adapters, but one needs ",
+            cat("rank ", rank, " has ", human_bytes(room), " for adapters, but the new one needs ",
                 human_bytes(largest), ", ", human_bytes(largest - room), " too little"),
             cat("use a smaller r or fewer target_modules, ", start_again_hint));
     }

@@ -196,7 +196,7 @@ void Inbox::remove_read(const InboxFile& file) {
     if (is_unchanged(file)) return attempt(file.path, [&] { fs::remove(file.path); });
     std::error_code none;
     if (!fs::exists(file.path, none)) return;
-    log::warn(cat(file.path, " has changed since it was read; its new contents are a new order"));
+    log::warn(cat(file.path, " has changed since it was read; its new contents are a new request"));
 }
 
 void Inbox::reject_path(const std::string& path, const std::string& why) {

@@ -167,7 +167,7 @@ void ArrivalService::tell(AdapterId adapter, Source& source) const {
     const std::string name = cat("adapter ", worker_.job(adapter).name);
     for (const std::string& late : source.folder.take_late()) {
         log::warn(cat(name, " does not train on ", late,
-                      ", which came behind a file with a larger number"));
+                      ", which came after a file with a larger number"));
     }
     const std::string& trouble = source.folder.trouble();
     if (!std::exchange(source.trouble_told, !trouble.empty()) && !trouble.empty()) {
@@ -179,7 +179,7 @@ void ArrivalService::tell(AdapterId adapter, Source& source) const {
     if (is_stale && !std::exchange(source.stale_told, true)) {
         log::warn(cat(name, " leaves out rollouts that are more than ",
                       *worker_.job(adapter).loss.max_staleness,
-                      " steps old; stale_rollouts in its metrics is their number"));
+                      " steps old; its metric stale_rollouts counts them"));
     }
     if (worker_.job(adapter).rewards.wanted()) return;  // nobody else has to act
     if (!waits(adapter) || is_over(adapter) || Clock::now() - source.since < until_told) return;
@@ -230,7 +230,7 @@ void ArrivalService::end(AdapterId adapter) {
     const std::int32_t left_out = sources_.at(adapter).folder.left_out();
     if (left_out > 0) {
         log::warn(cat(name, " leaves out ", left_out,
-                      " rollouts that came behind its last step, as too old"));
+                      " rollouts that came after its last step and were too old"));
     }
     state.status = AdapterStatus::done;
     log::info(cat(name, " is done at step ", state.steps, ": its rollouts have ended"));

@@ -42,8 +42,9 @@ TEST(CheckPrecision, Fp8IsForHopper) {
     for (const char* device : {"a100", "a100-40", "l40s", "a6000", "a40", "a10", "l4"}) {
         const auto problems = problems_of(job, small_model(), BackendKind::cuda, device);
         ASSERT_EQ(problems.size(), 1U) << device;
-        EXPECT_NE(problems[0].what.find(cat("for Hopper, not for '", device, "'")),
-                  std::string::npos);
+        EXPECT_NE(
+            problems[0].what.find(cat("needs a Hopper GPU, as h100 or h200, not '", device, "'")),
+            std::string::npos);
         EXPECT_EQ(problems[0].hint, "use model.precision: bf16");
         EXPECT_TRUE(
             problems_of(job_in(Precision::bf16), small_model(), BackendKind::cuda, device).empty());
@@ -85,7 +86,7 @@ TEST(CheckPrecision, Fp8ExpertsAreForHopperAlone) {
     for (const char* device : {"NVIDIA B200", "a100", "l40s"}) {
         const auto problems = problems_of(job, model, BackendKind::cuda, device);
         ASSERT_EQ(problems.size(), 1U) << device;
-        EXPECT_NE(problems[0].what.find(cat("not for '", device, "'")), std::string::npos);
+        EXPECT_NE(problems[0].what.find(cat("not '", device, "'")), std::string::npos);
     }
 }
 
@@ -120,7 +121,8 @@ TEST(CheckPrecision, AlsoOnEveryLane) {
     ASSERT_TRUE(can_shard(small_model(), 2));
     const auto problems = problems_of(job, small_model(), BackendKind::cuda);
     ASSERT_EQ(problems.size(), 1U);
-    EXPECT_NE(problems[0].what.find("of 2 lanes each has"), std::string::npos) << problems[0].what;
+    EXPECT_NE(problems[0].what.find("with tp: 2 a rank has"), std::string::npos)
+        << problems[0].what;
     ModelSpec wide = small_model();
     wide.attention().head_dim = 16;
     wide.dense().size = 96;
