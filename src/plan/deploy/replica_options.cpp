@@ -231,6 +231,13 @@ class OptionList {
         }
     }
 
+    /// fitting_tokens() of so many tokens or more.
+    static FittingTokens at_least(std::int64_t least, FittingTokens fitting) {
+        if (fitting.none < least) fitting.none = 0;
+        if (fitting.layer < least) fitting.layer = 0;
+        return fitting;
+    }
+
     /// As the planner chooses, and where that recomputes, the most that fits without; none where
     /// nothing fits. Sizes in between gain nothing: dispatch takes what recomputes some layers for
     /// what recomputes all, as results must not depend on how many memory leaves.
@@ -246,7 +253,7 @@ class OptionList {
         if (given) given = std::min(*given, most);
         const auto choice_of = [&] {
             const std::int64_t least = std::min(longest, given.value_or(most));
-            return choose_microbatch(sized, view, fitting_tokens(job_, view, least), wanted, least);
+            return choose_microbatch(sized, view, at_least(least, fitting), wanted, least);
         };
         const MicrobatchChoice largest = choice_of();
         if (!fits_memory(job_, view, largest.tokens, largest.recompute)) return {};

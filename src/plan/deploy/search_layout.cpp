@@ -33,9 +33,6 @@ constexpr std::int64_t most_predicted = 1 << 14;
 constexpr std::int64_t most_predicted_closely = 1 << 13;  ///< and more of them
 /// What is played is that much slower or faster than what is predicted.
 constexpr double near_enough = 0.94;
-/// Of the least speed that is of interest, in the sizes that are looked at first: the others, and
-/// what is predicted instead of played, do not gain so much.
-constexpr double within_reach = 0.9;
 /// Microbatches of a whole job are not quite what is usual at its start.
 constexpr double most_spare = 0.05;
 constexpr double least_gain_cpu = 0.02;
@@ -109,8 +106,14 @@ class LayoutSearch {
     /// The first of layouts_ is the best one then.
     bool falls_behind() {
         if (in_.least_speed <= 0.0 || layouts_.empty()) return false;
+        const double wanted = within_reach * in_.least_speed;
+        const auto most = std::ranges::max_element(layouts_, {}, &Layout::most);
+        if ((1.0 + most_spare) * most->most < wanted) {
+            std::iter_swap(layouts_.begin(), most);
+            return true;
+        }
         play_worthwhile();
-        return layouts_.front().speed < within_reach * in_.least_speed;
+        return layouts_.front().speed < wanted;
     }
 
     std::vector<std::int64_t> coarse_sizes(const Candidate& first) const {

@@ -10,6 +10,10 @@ namespace loratrain {
 
 /// Searches the fastest layout of a replica by simulation.
 
+/// Of the least speed that is of interest, in the sizes that are looked at first: the others, and
+/// what is predicted instead of played, do not gain so much.
+inline constexpr double within_reach = 0.9;
+
 /// The fastest layout by simulation, and the sizes of microbatches that were compared.
 struct FoundLayout {
     Candidate chosen;
@@ -34,7 +38,8 @@ struct FoundLayout {
 /// Sizes and recomputation are compared roughly first, with as many in flight as stages; then the
 /// best few with all that is left open. Nothing is compared where nothing is open, and of one stage
 /// no smaller sizes where `first`, which fits, has the usual one without recomputation. Where none
-/// of the first sizes comes within 10% of inputs.least_speed, the best of them is taken.
+/// of the first sizes comes within_reach of inputs.least_speed, by simulation or by what its
+/// slowest stage computes, the best of them is taken.
 FoundLayout search_layout(const DeploymentInputs& inputs, const Candidates& candidates,
                           const Candidate& first);
 

@@ -101,6 +101,20 @@ class MustTry {
     std::array<bool, 2> open_{};
 };
 
+/// As they were solved; where the fastest alone is of interest, behind the first whose replicas are
+/// alike: these are planned once, what a round takes with them is known best, and their speed rules
+/// others out.
+std::vector<const OptionCounts*> in_order_of_trial(const std::vector<OptionCounts>& solved,
+                                                   const WorthPredicting& worth) {
+    std::vector<const OptionCounts*> order;
+    for (const OptionCounts& counts : solved) order.push_back(&counts);
+    if (!worth.fastest_alone || worth.most == 1) return order;
+    const auto alike = std::ranges::find_if(
+        order, [](const OptionCounts* counts) { return is_alike(counts->replicas); });
+    if (alike != order.end()) std::rotate(order.begin(), alike, alike + 1);
+    return order;
+}
+
 struct TriedDeployment {
     DeploymentPrediction entry;
     bool fits = false;  ///< it has no prediction either where the limits rule it out
@@ -121,9 +135,10 @@ TriedDeployment try_deployment(const Job& job, const Entries& deployment, const 
     try {
         tried.entry.planned = plan_job(its, model, datasets, cluster, nullptr,
                                        least_speed_of_one(deployment, least_speed));
+        tried.fits = true;
+        if (tried.entry.planned.report.falls_behind) return tried;
         tried.entry.prediction =
             predict_within(its, tried.entry.planned.plan, datasets, rounds, limits);
-        tried.fits = true;
     } catch (const InputError&) {
         return tried;
     }
@@ -229,13 +244,8 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
             return true;
         }
         const SpeedLimits limits{least_speed, most};
-        const auto tried_with = [&](double least_of_layouts) {
-            return try_deployment(job, deployment, model, datasets, cluster, worth.rounds, limits,
-                                  least_of_layouts);
-        };
-        TriedDeployment tried = tried_with(least_speed);
-        const bool was_given_up = tried.entry.prediction && tried.entry.planned.report.falls_behind;
-        if (was_given_up) tried = tried_with(0.0);
+        TriedDeployment tried = try_deployment(job, deployment, model, datasets, cluster,
+                                               worth.rounds, limits, least_speed);
         if (tried.fits && !tried.entry.prediction) ++found.ruled_out;
         if (!tried.entry.prediction) return tried.fits;
         if (worth.fastest_alone) {
@@ -245,7 +255,8 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
         return true;
     };
     MustTry must_try(options.task, found.search.solved);
-    for (const OptionCounts& counts : found.search.solved) {
+    for (const OptionCounts* tried : in_order_of_trial(found.search.solved, worth)) {
+        const OptionCounts& counts = *tried;
         const std::size_t taken = found.fastest.size() + found.ruled_out;
         if (taken >= worth.most) break;
         const bool has_turn =

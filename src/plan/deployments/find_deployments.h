@@ -18,7 +18,7 @@ namespace loratrain {
 /// What a deployment would do with a job.
 struct DeploymentPrediction {
     std::vector<ReplicaJob> deployment;    ///< as parallel.deployment has it
-    std::optional<Prediction> prediction;  ///< none = the job does not fit
+    std::optional<Prediction> prediction;  ///< none = the job does not fit, or is not worth one
     PlannedJob planned = {};               ///< by built-in costs, where it fits
 };
 
@@ -55,7 +55,7 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
 
 /// What this deployment would do, planned and predicted from `rounds` rounds with built-in costs;
 /// an empty one is one pipeline of all ranks. `least_speed`: of it, as plan_job() has it of a
-/// replica.
+/// replica; what falls behind that is not predicted.
 DeploymentPrediction predict_deployment(const Job& job, const std::vector<ReplicaJob>& deployment,
                                         const ModelSpec& model,
                                         std::span<const DatasetInfo> datasets,

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/cost/device.h"
+#include "plan/deploy/search_layout.h"
 #include "plan/deployments/worker_shape.h"
 
 namespace loratrain {
@@ -47,11 +48,15 @@ class WaySearch {
         if (pipeline.prediction) worth.least_speed = (1.0 + other_gain) * speed_of(pipeline);
         way_.found = find_deployments(job_, model_, datasets_, cluster_, worth);
         if (!comes_first) pipeline = pipeline_beside_found();
-        if (!pipeline.prediction) return replicas_alone();
-        if (!pipeline.planned.report.falls_behind) pipeline_speed_ = speed_of(pipeline);
-        std::vector<Share> others = replicas_beside(*pipeline.prediction);
+        const bool falls_behind = pipeline.planned.report.falls_behind;
+        if (!pipeline.prediction && !falls_behind) return replicas_alone();
+        const Prediction& known =
+            falls_behind ? *way_.found->fastest.front().prediction : *pipeline.prediction;
+        pipeline_seconds_ = falls_behind ? known.seconds / within_reach : known.seconds;
+        if (!falls_behind) pipeline_speed_ = speed_of(pipeline);
+        std::vector<Share> others = replicas_beside();
         const double fastest = others.empty() ? 1.0 : others.front().of_pipeline;
-        if (auto workers = workers_beside(*pipeline.prediction, fastest)) {
+        if (auto workers = workers_beside(known.tokens, fastest)) {
             others.push_back(std::move(*workers));
         }
         way_.planned = std::move(pipeline.planned);
@@ -71,11 +76,7 @@ class WaySearch {
 
     DeploymentPrediction pipeline_beside_found() const {
         const std::vector<DeploymentPrediction>& found = way_.found->fastest;
-        const double fastest = found.empty() ? 0.0 : speed_of(found.front());
-        DeploymentPrediction pipeline = one_pipeline(fastest);
-        const bool may_be_taken =
-            pipeline.prediction && (1.0 + usual_gain) * speed_of(pipeline) > fastest;
-        return may_be_taken && pipeline.planned.report.falls_behind ? one_pipeline() : pipeline;
+        return one_pipeline(found.empty() ? 0.0 : speed_of(found.front()));
     }
 
     UsualWay replicas_alone() {
@@ -94,11 +95,11 @@ class WaySearch {
     }
 
     /// The fastest first. A pipeline of all ranks may be among them, in sizes of its own.
-    std::vector<Share> replicas_beside(const Prediction& pipeline) const {
+    std::vector<Share> replicas_beside() const {
         std::vector<Share> shares;
         for (const DeploymentPrediction& found : way_.found->fastest) {
             shares.push_back({UsualWay::Kind::replicas, found.deployment,
-                              found.prediction->seconds / pipeline.seconds, speed_of(found),
+                              found.prediction->seconds / pipeline_seconds_, speed_of(found),
                               is_one_replica(found.deployment) ? other_gain : usual_gain,
                               found.planned});
         }
@@ -111,12 +112,12 @@ class WaySearch {
     }
 
     /// `fastest`: what another way takes of the pipeline's time.
-    std::optional<Share> workers_beside(const Prediction& pipeline, double fastest) const {
+    std::optional<Share> workers_beside(std::int64_t tokens, double fastest) const {
         if (!may_have_workers()) return std::nullopt;
         std::optional<WorkersPrediction> workers;
         try {
             workers =
-                fastest_workers(job_, model_, datasets_, cluster_, fastest * pipeline.seconds);
+                fastest_workers(job_, model_, datasets_, cluster_, fastest * pipeline_seconds_);
         } catch (const InputError&) {
             return std::nullopt;
         }
@@ -125,8 +126,8 @@ class WaySearch {
         replica.recompute = workers->shape.recompute;
         return Share{UsualWay::Kind::workers,
                      {replica},
-                     workers->seconds / pipeline.seconds,
-                     static_cast<double>(pipeline.tokens) / workers->seconds,
+                     workers->seconds / pipeline_seconds_,
+                     static_cast<double>(tokens) / workers->seconds,
                      other_gain};
     }
 
@@ -169,6 +170,7 @@ class WaySearch {
     const ModelSpec& model_;
     std::span<const DatasetInfo> datasets_;
     const Cluster& cluster_;
+    double pipeline_seconds_ = 0.0;         ///< at least, where it falls behind
     std::optional<double> pipeline_speed_;  ///< tokens/s, if it was searched to the end
     UsualWay way_;
 };

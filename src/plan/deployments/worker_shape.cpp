@@ -142,7 +142,9 @@ class WorkerSearch {
         for (const AdapterPlan& adapter : plan->adapters) steps.push_back(adapter.total_steps);
         const WorkerQueues queues =
             queue_for_workers(job, *plan, datasets_, steps, shape.replica.count, {}, quickly);
-        const double seconds = workers_seconds(job, *plan, datasets_, queues);
+        const double most =
+            best_ ? best_->seconds : std::numeric_limits<double>::infinity();  // to be the best
+        const double seconds = workers_seconds(job, *plan, datasets_, queues, {}, most);
         last_ = seconds;
         if (!best_ || seconds < best_->seconds) best_ = {shape, seconds};
         const auto longest = std::ranges::max_element(queues.queue_seconds);
@@ -173,14 +175,16 @@ class WorkerSearch {
         return job;
     }
 
+    /// None where it does not fit, or falls behind `least_speed`.
     std::optional<Plan> planned(const Job& job, const WorkerShape& shape,
                                 double least_speed = 0.0) const {
         Cluster cluster = cluster_;
         cluster.ranks = ranks_of(shape.replica);
         try {
-            return plan_job(job_of_worker(job, shape), model_, datasets_, cluster, nullptr,
-                            least_speed)
-                .plan;
+            PlannedJob planned = plan_job(job_of_worker(job, shape), model_, datasets_, cluster,
+                                          nullptr, least_speed);
+            if (planned.report.falls_behind) return std::nullopt;
+            return std::move(planned.plan);
         } catch (const InputError&) {
             return std::nullopt;
         }
@@ -219,7 +223,7 @@ Job job_of_worker(Job job, const WorkerShape& shape, int worker) {
 }
 
 double workers_seconds(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                       const WorkerQueues& queues, const MetShapes& met) {
+                       const WorkerQueues& queues, const MetShapes& met, double most) {
     if (!queues.packed_jobs.empty()) return queues.seconds;
     const std::vector<std::size_t> classes = load_classes(job, plan.model, datasets);
     double last = 0.0;
@@ -229,6 +233,7 @@ double workers_seconds(const Job& job, const Plan& plan, std::span<const Dataset
         const Prediction prediction =
             predict_some(job, plan, datasets, rounds_predicted, queues.queues[w], met);
         last = std::max(last, prediction.seconds);
+        if (last > most) break;
     }
     return last;
 }

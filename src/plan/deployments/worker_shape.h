@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <span>
 
@@ -21,9 +22,11 @@ Job job_of_worker(Job job, const WorkerShape& shape, int worker = 0);
 /// and replicas (predict.h): without evaluations, checkpoints, and what workers take from each
 /// other at the end. Queues of alike adapters are simulated once, and of many different ones those
 /// that take the longest by their own estimate. Packed jobs: their estimate. `job`, `plan`: a
-/// worker's, with all adapters. `met`: as queue_for_workers().
+/// worker's, with all adapters. `met`: as queue_for_workers(). Of workers that take longer than
+/// `most` seconds no more is found than that.
 double workers_seconds(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                       const WorkerQueues& queues, const MetShapes& met = {});
+                       const WorkerQueues& queues, const MetShapes& met = {},
+                       double most = std::numeric_limits<double>::infinity());
 
 /// Workers of a shape, and what they take of a whole job.
 struct WorkersPrediction {

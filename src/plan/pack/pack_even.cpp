@@ -19,7 +19,9 @@ class Evening {
         : items_(items),
           capacity_(capacity),
           bins_(static_cast<std::size_t>(bins)),
-          load_(bins_.size()) {}
+          load_(bins_.size()) {
+        for (auto& bin : bins_) bin.reserve(2 * items.size() / bins_.size() + 1);
+    }
 
     std::optional<Bins> run() {
         if (!spread()) return std::nullopt;
@@ -31,6 +33,9 @@ class Evening {
     }
 
   private:
+    using CostOfBin = std::pair<std::int64_t, std::size_t>;
+    using CheapestBins = std::priority_queue<CostOfBin, std::vector<CostOfBin>, std::greater<>>;
+
     const PackSize& item(std::int32_t i) const { return items_[static_cast<std::size_t>(i)]; }
 
     bool spread() {
@@ -39,8 +44,10 @@ class Evening {
         std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
             return item(a).cost > item(b).cost;
         });
-        CheapestBins cheapest;
-        for (std::size_t b = 0; b < bins_.size(); ++b) cheapest.emplace(0, b);
+        std::vector<CostOfBin> empty;
+        empty.reserve(bins_.size());
+        for (std::size_t b = 0; b < bins_.size(); ++b) empty.emplace_back(0, b);
+        CheapestBins cheapest(std::greater<>(), std::move(empty));
         for (const std::int32_t i : order) {
             const std::size_t bin = take_with_room(cheapest, item(i).tokens);
             if (bin == bins_.size()) return false;
@@ -50,9 +57,6 @@ class Evening {
         return std::none_of(bins_.begin(), bins_.end(),
                             [](const auto& bin) { return bin.empty(); });
     }
-
-    using CostOfBin = std::pair<std::int64_t, std::size_t>;
-    using CheapestBins = std::priority_queue<CostOfBin, std::vector<CostOfBin>, std::greater<>>;
 
     /// Takes the cheapest bin with room out of the queue; the number of bins when there is none.
     std::size_t take_with_room(CheapestBins& cheapest, std::int64_t tokens) const {

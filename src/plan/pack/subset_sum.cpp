@@ -39,6 +39,7 @@ class Reach {
         while (above <= most_ && !has(used_, above)) ++above;
         std::size_t left = above <= most_ && distance(above) < distance(below) ? above : below;
         std::vector<std::int32_t> chosen;
+        chosen.reserve(used_);
         for (std::size_t i = used_; left > 0; --i) {
             if (has(i - 1, left)) continue;
             chosen.push_back(static_cast<std::int32_t>(i - 1));

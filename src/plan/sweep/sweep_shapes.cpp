@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/deploy/workload.h"
+#include "plan/memory/fit_memory.h"
+#include "plan/replica_view.h"
 #include "plan/tensor_shard.h"
 
 namespace loratrain {
@@ -104,13 +106,20 @@ Plan SweepShapes::resident_if_fits(const Job& job, const Cluster& cluster) const
 }
 
 /// The depth is not searched by simulation, which takes most of the planning of a pipeline, but
-/// the most that the search would try: memory for fewer trials rather than for too many. Layers are
-/// whole: what they share between two stages depends on who trains.
+/// the most that the search would try: memory for fewer trials rather than for too many; where that
+/// does not fit, the least. Layers are whole: what they share between two stages depends on who
+/// trains.
 Plan SweepShapes::plan_of(const Job& job, const Cluster& cluster) const {
     Job one_by_one = job;
     one_by_one.schedule.policy = SchedulePolicy::one_f_one_b;
     Plan former = resident_if_fits(one_by_one, cluster);
-    former.replicas.front().max_in_flight *= 2;
+    ReplicaPlan& replica = former.replicas.front();
+    ReplicaPlan deeper = replica;
+    deeper.max_in_flight *= 2;
+    const ReplicaView view = only_replica(former);
+    if (fits_memory(job, view.with(deeper), deeper.microbatch_tokens, deeper.recompute)) {
+        replica.max_in_flight = deeper.max_in_flight;
+    }
     Plan plan = make_plan(job, task_.model, task_.datasets, cluster, &former);
     plan.replicas.front().stages = former.replicas.front().stages;
     return plan;

@@ -222,6 +222,9 @@ TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
     EXPECT_TRUE(behind.report.falls_behind);
     EXPECT_TRUE(behind.report.trials.empty());
     EXPECT_GE(whole_job_speed(test.job, behind.plan, test.datasets), 0.85 * speed);
+    const PlannedJob far_behind = planned(10.0 * speed);  // more than its slowest stage computes
+    EXPECT_TRUE(far_behind.report.falls_behind);
+    EXPECT_TRUE(far_behind.report.trials.empty());
 }
 
 /// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
