@@ -46,6 +46,7 @@ FORMS = {
     "granite": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True, lr_scheduler_type="constant"),
                 "f_embed": dict(PLAIN, r=3, lora_alpha=3, target_modules=["q_proj", "embed_tokens"]),
                 "f_head": dict(FEW, r=4, lora_alpha=8, target_modules=["o_proj", "lm_head"], rank_pattern={"lm_head": 3})},
+    "granitemoe": {"f_head": dict(FEW, r=3, lora_alpha=6, target_modules=["o_proj", "lm_head"], lr_scheduler_type="linear")},
     "olmo2": {"f_dora": dict(PLAIN, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "ernie4_5": {"f_dora": dict(FEW, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
     "hunyuan_v1_dense": {"f_dora": dict(FEW, r=4, lora_alpha=8, target_modules=ALL, use_dora=True)},
@@ -73,7 +74,7 @@ SEEDS = {("granite", "f_head"): 21, ("gemma2", "f_head"): 22, ("gemma2", "f_embe
          ("qwen3_moe_dense", "f_experts"): 26, ("qwen3_moe_dense", "f_linear"): 27, ("mixtral", "f_experts"): 28,
          ("qwen2_moe", "f_experts"): 29, ("qwen2_moe", "f_down"): 30, ("glm4_moe", "f_experts"): 31, ("glm4_moe", "f_linear"): 32,
          ("qwen3_next", "f_dora"): 33, ("qwen3_next", "f_pissa"): 34, ("qwen3_next", "f_vera"): 35, ("ernie4_5", "f_dora"): 36,
-         ("hunyuan_v1_dense", "f_dora"): 37}
+         ("hunyuan_v1_dense", "f_dora"): 37, ("granitemoe", "f_head"): 38}
 MOE_FAMILIES = ("qwen3_moe", "qwen3_moe_dense", "mixtral", "qwen2_moe", "glm4_moe")
 MIXTRAL = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}
 RESIDUAL_STARTS = ("pissa", "olora")

@@ -63,8 +63,8 @@ TEST_P(Golden, FirstStepGradientsEqualThoseOfPeft) {
 }
 
 TEST(GoldenForms, FirstStepGradientsEqualThoseOfPeft) {
-    for (const char* family :
-         {"llama", "qwen2", "smollm3", "granite", "gemma2", "gemma3_text", "gemma3"}) {
+    for (const char* family : {"llama", "qwen2", "smollm3", "granite", "granitemoe", "gemma2",
+                               "gemma3_text", "gemma3"}) {
         expect_first_step_gradients(family, "forms.json");
     }
 }
