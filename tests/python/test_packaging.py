@@ -111,6 +111,21 @@ class ApptainerDefinition(unittest.TestCase):
         self.assertEqual(set(re.findall(r"-D(\w+)=", text)) - cmake_names(), set())
 
 
+class DefaultBuild(unittest.TestCase):
+    """What users build, who have compilers that nobody tried."""
+
+    def test_warnings_are_errors_by_choice(self):
+        text = (ROOT / "CMakeLists.txt").read_text()
+        self.assertRegex(text, r'option\(LORATRAIN_WERROR "[^"]*" OFF\)')
+        self.assertRegex(text, r'option\(LORATRAIN_UNITY "[^"]*" ON\)')
+        self.assertNotIn("-Werror", text)
+
+    def test_visits_to_gpus_build_it(self):
+        text = (ROOT / "scripts/gpu_visit.sh").read_text()
+        for option in ("LORATRAIN_WERROR", "LORATRAIN_UNITY", "CMAKE_CXX_FLAGS"):
+            self.assertNotIn(option, text)
+
+
 class Version(unittest.TestCase):
     def test_pages_have_the_version_of_the_build(self):
         changes = (ROOT / "src/CHANGELOG.md").read_text()
