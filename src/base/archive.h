@@ -36,7 +36,8 @@
 ///
 ///     archive("key", value);           a key that texts must have, unless it is a std::optional
 ///     archive.unless("key", value, u); texts leave the key out if the value is u; reading gives u
-///     archive.list(a, b);              instead of keys: texts have the struct as [a, b]
+///     archive.list(a, b);              instead of keys, also of what is only sent: texts have
+///                                      the struct as [a, b]
 ///     archive.kind("key", v, names);   a variant: texts have a map that begins with `kind: NAME`
 ///     archive.note("key", value);      for people: readers of texts ignore it
 ///     archive.format("name-1");        first in texts; readers refuse others (check_format())

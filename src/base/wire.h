@@ -89,7 +89,7 @@ class WireReader {
     }
     template <class... T>
     void list(T&&... values) {
-        (read(values), ...);
+        ((key_ = "a value", read(values)), ...);
     }
     template <class T>
     void kind(const char* key, T& value, const auto& /*names*/) {

@@ -93,10 +93,7 @@ struct PagesOffer {
 };
 template <class Archive>
 void fields(Archive& archive, PagesOffer& offer) {
-    archive("process", offer.process);
-    archive("file", offer.file);
-    archive("bytes", offer.bytes);
-    archive("token", offer.token);
+    archive.list(offer.process, offer.file, offer.bytes, offer.token);
 }
 
 }  // namespace

@@ -82,9 +82,7 @@ struct Meeting {
 
 template <class Archive>
 void fields(Archive& archive, Meeting& meeting) {
-    archive("word", meeting.word);
-    archive("port", meeting.port);
-    archive("addresses", meeting.addresses);
+    archive.list(meeting.word, meeting.port, meeting.addresses);
 }
 
 }  // namespace

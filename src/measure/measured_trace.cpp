@@ -10,9 +10,7 @@ namespace loratrain {
 
 template <class Archive>
 void fields(Archive& archive, CostSums& sums) {
-    archive("products", sums.products);
-    archive("results", sums.results);
-    archive("count", sums.count);
+    archive.list(sums.products, sums.results, sums.count);
 }
 
 void write_trace(const MpiSession& mpi, const Job& job, const Plan& plan, TraceRecorder& recorder) {

@@ -25,10 +25,7 @@ struct StartShape {
 };
 template <class Archive>
 void fields(Archive& archive, StartShape& shape) {
-    archive("tokens", shape.tokens);
-    archive("width", shape.width);
-    archive("targets", shape.targets);
-    archive("stage", shape.stage);
+    archive.list(shape.tokens, shape.width, shape.targets, shape.stage);
 }
 
 /// The microbatches that a replica begins with.

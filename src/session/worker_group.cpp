@@ -9,13 +9,9 @@ namespace loratrain {
 
 template <class Archive>
 void fields(Archive& archive, ReplicaJob& replica) {
-    archive("tensor", replica.tensor);
-    archive("stages", replica.stages);
-    archive("count", replica.count);
-    archive("microbatch_tokens", replica.microbatch_tokens);
-    archive("recompute", worded(replica.recompute, recompute_words));
-    archive("recomputed_layers", replica.recomputed_layers);
-    archive("recomputes_least", replica.recomputes_least);
+    archive.list(replica.tensor, replica.stages, replica.count, replica.microbatch_tokens,
+                 worded(replica.recompute, recompute_words), replica.recomputed_layers,
+                 replica.recomputes_least);
 }
 
 template <class Archive>

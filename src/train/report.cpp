@@ -8,19 +8,12 @@ namespace loratrain {
 
 template <class Archive>
 void fields(Archive& archive, PartKey& key) {
-    archive("adapter", key.adapter);
-    archive("part", below(state_parts, key.part));
-    archive("use", below(part_uses, key.use));
-    archive("step", key.step);
+    archive.list(key.adapter, below(state_parts, key.part), below(part_uses, key.use), key.step);
 }
 
 template <class Archive>
 void fields(Archive& archive, AdapterPiece& piece) {
-    archive("key", piece.key);
-    archive("rank", piece.rank);
-    archive("last", piece.last);
-    archive("total", piece.total);
-    archive("values", piece.values);
+    archive.list(piece.key, piece.rank, piece.last, piece.total, piece.values);
 }
 
 template <class Archive>
@@ -38,16 +31,9 @@ void fields(Archive& archive, RewardSums& sums) {
 
 template <class Archive>
 void fields(Archive& archive, EvalResult& result) {
-    archive("adapter", result.adapter);
-    archive("step", result.step);
-    archive("denominator", result.denominator);
-    archive("loss_sum", result.loss_sum);
-    archive("exact_samples", result.exact_samples);
-    archive("samples", result.samples);
-    archive("replica", result.replica);
-    archive("training", result.training);
-    archive("rewards", result.rewards);
-    archive("files", result.files);
+    archive.list(result.adapter, result.step, result.denominator, result.loss_sum,
+                 result.exact_samples, result.samples, result.replica, result.training,
+                 result.rewards, result.files);
 }
 
 template <class Archive>

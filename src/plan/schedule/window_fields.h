@@ -9,66 +9,39 @@ namespace loratrain {
 
 template <class Archive>
 void fields(Archive& archive, SampleRef& sample) {
-    archive("index", sample.index);
-    archive("tokens", sample.tokens);
-    archive("targets", sample.targets);
-    archive("undesirable", sample.undesirable);
+    archive.list(sample.index, sample.tokens, sample.targets, sample.undesirable);
 }
 
 template <class Archive>
 void fields(Archive& archive, Segment& segment) {
-    archive("adapter", segment.adapter);
-    archive("step", segment.step);
-    archive("samples", segment.samples);
+    archive.list(segment.adapter, segment.step, segment.samples);
 }
 
 /// The window has the lasting columns; a microbatch has only whether there are any.
 template <class Archive>
 void fields(Archive& archive, LoraColumns& columns) {
     bool lasting = !columns.lasting.empty();
-    archive("augmented", columns.augmented);
-    archive("width", columns.width);
-    archive("first", columns.first);
-    archive("lasting", lasting);
+    archive.list(columns.augmented, columns.width, columns.first, lasting);
     if constexpr (Archive::reads) columns.lasting.resize(lasting ? 1 : 0);
 }
 
 template <class Archive>
 void fields(Archive& archive, Microbatch& microbatch) {
-    archive("segments", microbatch.segments);
-    archive("columns", microbatch.columns);
-    archive("evaluation", microbatch.evaluation);
+    archive.list(microbatch.segments, microbatch.columns, microbatch.evaluation);
 }
 
 template <class Archive>
 void fields(Archive& archive, BatchPlan& batch) {
-    archive("adapter", batch.adapter);
-    archive("step", batch.step);
-    archive("round", batch.round);
-    archive("epoch", batch.epoch);
-    archive("samples", batch.samples);
-    archive("tokens", batch.tokens);
-    archive("padding", batch.padding);
-    archive("targets", batch.targets);
-    archive("chosen_targets", batch.chosen_targets);
-    archive("target_weight", batch.target_weight);
-    archive("denominator", batch.denominator);
-    archive("file_denominators", batch.file_denominators);
-    archive("first_microbatch", batch.first_microbatch);
-    archive("last_microbatch", batch.last_microbatch);
-    archive("last_of_adapter", batch.last_of_adapter);
-    archive("evaluation", batch.evaluation);
+    archive.list(batch.adapter, batch.step, batch.round, batch.epoch, batch.samples, batch.tokens,
+                 batch.padding, batch.targets, batch.chosen_targets, batch.target_weight,
+                 batch.denominator, batch.file_denominators, batch.first_microbatch,
+                 batch.last_microbatch, batch.last_of_adapter, batch.evaluation);
 }
 
 template <class Archive>
 void fields(Archive& archive, Action& action) {
-    archive("kind", below(action_kinds.size(), action.kind));
-    archive("microbatch", action.microbatch);
-    archive("batch", action.batch);
-    archive("slot", action.slot);
-    archive("buffer", action.buffer);
-    archive("peer", action.peer);
-    archive("carried", action.carried);
+    archive.list(below(action_kinds.size(), action.kind), action.microbatch, action.batch,
+                 action.slot, action.buffer, action.peer, action.carried);
 }
 
 template <class Archive>
@@ -77,17 +50,9 @@ void fields(Archive& archive, Window& window) {
     for (const Microbatch& microbatch : window.microbatches) {
         if (lasting.empty()) lasting = microbatch.columns.lasting;
     }
-    archive("first_round", window.first_round);
-    archive("rounds", window.rounds);
-    archive("begins", window.begins);
-    archive("drains", window.drains);
-    archive("first_batch", window.first_batch);
-    archive("first_microbatch", window.first_microbatch);
-    archive("batches", window.batches);
-    archive("lasting_columns", lasting);
-    archive("microbatches", window.microbatches);
-    archive("actions", window.actions);
-    archive("peak_in_flight", window.peak_in_flight);
+    archive.list(window.first_round, window.rounds, window.begins, window.drains,
+                 window.first_batch, window.first_microbatch, window.batches, lasting,
+                 window.microbatches, window.actions, window.peak_in_flight);
     if constexpr (Archive::reads) {
         for (Microbatch& microbatch : window.microbatches) {
             LoraColumns& columns = microbatch.columns;

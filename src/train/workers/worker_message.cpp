@@ -18,47 +18,26 @@ void fields(Archive& archive, MetricsLine& line) {
 
 template <class Archive>
 void fields(Archive& archive, ReturnedAdapter& returned) {
-    archive("worker", returned.worker);
-    archive("adapter", returned.adapter);
-    archive("checkpoint", returned.checkpoint);
+    archive.list(returned.worker, returned.adapter, returned.checkpoint);
 }
 
 template <class Archive>
 void fields(Archive& archive, GivenAdapter& given) {
-    archive("worker", given.worker);
-    archive("adapter", given.adapter);
-    archive("checkpoint", given.checkpoint);
+    archive.list(given.worker, given.adapter, given.checkpoint);
 }
 
 template <class Archive>
 void fields(Archive& archive, WorkerReport& report) {
-    archive("worker", report.worker);
-    archive("states", report.states);
-    archive("at_rung", report.at_rung);
-    archive("metrics", report.metrics);
-    archive("tokens", report.tokens);
-    archive("round", report.round);
-    archive("places", report.places);
-    archive("saved", report.saved);
-    archive("saved_ends", report.saved_ends);
-    archive("saving_seconds", report.saving_seconds);
-    archive("returned", report.returned);
-    archive("log", report.log);
-    archive("stopped", report.stopped);
+    archive.list(report.worker, report.states, report.at_rung, report.metrics, report.tokens,
+                 report.round, report.places, report.saved, report.saved_ends,
+                 report.saving_seconds, report.returned, report.log, report.stopped);
 }
 
 template <class Archive>
 void fields(Archive& archive, Decisions& decisions) {
-    archive("additions", decisions.additions);
-    archive("updates", decisions.updates);
-    archive("given", decisions.given);
-    archive("returned", decisions.returned);
-    archive("ended", decisions.ended);
-    archive("elapsed_seconds", decisions.elapsed_seconds);
-    archive("round", decisions.round);
-    archive("budget_spent", decisions.budget_spent);
-    archive("stop", decisions.stop);
-    archive("over", decisions.over);
+    archive.list(decisions.additions, decisions.updates, decisions.given, decisions.returned,
+                 decisions.ended, decisions.elapsed_seconds, decisions.round,
+                 decisions.budget_spent, decisions.stop, decisions.over);
 }
 
 bool WorkerReport::empty() const {
