@@ -7,11 +7,8 @@
 #include "support/files.h"
 #include "support/problems.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::put;
-using test::TempDir;
 
 EvalSplit fraction(double value) {
     return {0, value};
@@ -105,4 +102,4 @@ TEST_F(OpenDatasets, FoldersThatGrowAreLookedIntoOnOneRankAlone) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

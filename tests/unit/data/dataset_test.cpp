@@ -9,14 +9,8 @@
 #include "support/problems.h"
 #include "test_paths.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::has;
-using test::problem_text;
-using test::problems_of;
-using test::put;
-using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 
@@ -421,4 +415,4 @@ TEST_F(DatasetTest, RefusesExamplesThatMakeNoGroup) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

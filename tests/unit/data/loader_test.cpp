@@ -4,11 +4,8 @@
 
 #include "support/files.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::put;
-using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 
@@ -186,4 +183,4 @@ TEST_F(LoaderTest, DamagedFileIsReported) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

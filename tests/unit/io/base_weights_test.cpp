@@ -15,22 +15,10 @@
 #include "support/small_model.h"
 #include "unit/io/tiny_model.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
 
 using nlohmann::json;
-using test::get;
-using test::has;
-using test::problem_text;
-using test::put;
-using test::put_model;
-using test::read_all;
-using test::TempDir;
-using test::tiny_config;
-using test::tiny_spec;
-using test::tiny_tensors;
-using test::tiny_value;
-using test::tiny_values;
 
 class BaseWeightsTest : public ::testing::Test {
   protected:
@@ -515,4 +503,4 @@ TEST_F(BaseWeightsTest, RefusesLinksIntoOtherFiles) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

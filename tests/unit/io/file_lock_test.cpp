@@ -30,13 +30,8 @@ extern "C" int flock(int descriptor, int operation) noexcept {
     return static_cast<int>(::syscall(SYS_flock, descriptor, operation));
 }
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::get;
-using test::has;
-using test::problem_text;
-using test::TempDir;
 
 constexpr const char* what = "run directory 'x'";
 
@@ -242,4 +237,4 @@ TEST_F(FileLockTest, AFileThatIsNoLockKeepsItsContents) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

@@ -10,14 +10,8 @@
 #include "support/files.h"
 #include "support/problems.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::get;
-using test::has;
-using test::problem_text;
-using test::put;
-using test::TempDir;
 
 TEST(FilesTest, PlaceOfAFileIsChecked) {
     const TempDir dir;
@@ -189,4 +183,4 @@ TEST(FilesTest, UnfinishedWritesGoAtAllDepths) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

@@ -11,13 +11,10 @@
 #include "support/golden_path.h"
 #include "support/problems.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
 
 using nlohmann::json;
-using test::golden_path;
-using test::has;
-using test::problem_text;
 
 ModelSpec golden_model(const std::string& family) {
     const std::string path = golden_path(family) + "/base/config.json";
@@ -1396,4 +1393,4 @@ TEST(HfConfigTest, NamesEverythingAtOnce) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

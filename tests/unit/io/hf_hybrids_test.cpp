@@ -13,16 +13,10 @@
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
 
 using nlohmann::json;
-using test::golden_path;
-using test::has;
-using test::problem_text;
-using test::put;
-using test::read_all;
-using test::TempDir;
 
 /// What all published ones have in text_config.
 json hybrid_text(const char* type, std::int64_t layers, const json& sizes) {
@@ -306,4 +300,4 @@ TEST_F(HfHybridImport, ExpertsAsTensorsOfEach) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

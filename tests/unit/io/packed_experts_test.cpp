@@ -12,18 +12,10 @@
 #include "support/problems.h"
 #include "unit/io/tiny_model.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
 
 using nlohmann::json;
-using test::has;
-using test::problem_text;
-using test::put_model;
-using test::put_safetensors;
-using test::RawTensor;
-using test::RawTensors;
-using test::read_all;
-using test::TempDir;
 
 std::string folder_of(const std::string& family) {
     return test::golden_path(family) + "/base";
@@ -292,4 +284,4 @@ TEST_F(PackedExpertsTest, RefusesOtherQuantisations) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

@@ -13,14 +13,8 @@
 #include "support/problems.h"
 #include "test_paths.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::get;
-using test::has;
-using test::problem_text;
-using test::put;
-using test::TempDir;
 
 std::string length_prefix(std::uint64_t bytes) {
     std::string text(8, '\0');
@@ -229,4 +223,4 @@ TEST(SafetensorsTest, ListsAllProblemsAtOnce) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

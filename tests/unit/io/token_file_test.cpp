@@ -12,15 +12,8 @@
 #include "support/problems.h"
 #include "test_paths.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::get;
-using test::has;
-using test::problem_text;
-using test::problems_of;
-using test::put;
-using test::TempDir;
 
 using Ids = std::vector<std::int32_t>;
 using Floats = std::vector<float>;
@@ -799,4 +792,4 @@ TEST_F(TokenFileTest, Hdf5RefusesLinksIntoOtherFiles) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

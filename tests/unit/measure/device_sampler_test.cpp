@@ -7,11 +7,8 @@
 #include "support/files.h"
 #include "test_libraries.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::get;
-using test::put;
 
 class DeviceSamples : public ::testing::Test {
   protected:
@@ -130,4 +127,4 @@ TEST_F(DeviceSamples, AreNoReasonToFail) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

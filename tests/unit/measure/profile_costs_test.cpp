@@ -12,13 +12,8 @@
 #include "unit/measure/metered_backend.h"
 #include "unit/model/small_stage.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::MeteredBackend;
-using test::small_adapter;
-using test::small_model;
-using test::SmallCase;
 
 ModelSpec medium_model() {
     ModelSpec model = small_model();
@@ -295,4 +290,4 @@ TEST_F(ProfileCosts, NeedsNoFilesOfTheJob) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

@@ -7,12 +7,8 @@
 #include "plan/schedule/plan_window.h"
 #include "unit/model/small_stage.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::small_adapter;
-using test::small_model;
-using test::SmallCase;
 
 class ProfileTasks : public testing::Test {
   protected:
@@ -79,4 +75,4 @@ TEST_F(ProfileTasks, LargeModelsHaveMetTheFirstRoundsBeforeTheyTrain) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

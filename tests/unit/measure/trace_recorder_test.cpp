@@ -9,12 +9,8 @@
 #include "plan/cost/cost_model.h"
 #include "unit/model/small_stage.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::small_adapter;
-using test::small_model;
-using test::SmallCase;
 
 void pause() {
     std::this_thread::sleep_for(std::chrono::milliseconds(3));
@@ -222,4 +218,4 @@ TEST_F(TraceRecorderTest, EvaluationIsNotObserved) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test

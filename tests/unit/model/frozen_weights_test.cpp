@@ -4,12 +4,8 @@
 
 #include "unit/model/small_stage.h"
 
-namespace loratrain {
+namespace loratrain::test {
 namespace {
-
-using test::small_adapter;
-using test::small_model;
-using test::SmallCase;
 
 /// The same weights through read_rows alone, as from a file.
 class AsIfFromFile : public WeightSource {
@@ -126,4 +122,4 @@ TEST(FrozenWeights, LanesHaveTheirPartsOfQuantisedLinears) {
 }
 
 }  // namespace
-}  // namespace loratrain
+}  // namespace loratrain::test
