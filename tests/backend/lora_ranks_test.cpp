@@ -114,19 +114,6 @@ class LoraRanksTest : public BackendTest {
         return {backend(), HostMatrix(rows, cols, std::numeric_limits<double>::infinity()), 8};
     }
 
-    /// Random numbers in the columns of each row's adapter, others 0.
-    HostMatrix own_columns(const LoraLinear& linear, const reference::LoraBatch& batch,
-                           std::int64_t rows, std::uint64_t seed) const {
-        const HostMatrix values = random(rows, linear.columns(), seed);
-        HostMatrix result(rows, linear.columns());
-        reference::for_each_lora_row(
-            batch, linear.factors(),
-            [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
-                for (std::int32_t i = 0; i < f.rank; ++i) result(row, i) = values(row, i);
-            });
-        return result;
-    }
-
     /// dS and gradients of B of two linears whose outputs lie side by side.
     void expect_backward(const Setting& setting) {
         const std::int64_t tokens = setting.tokens();
@@ -136,7 +123,8 @@ class LoraRanksTest : public BackendTest {
         std::vector<DeviceMatrix> s;
         std::vector<DeviceMatrix> ds;
         for (std::size_t i = 0; i < linears.size(); ++i) {
-            s.emplace_back(backend(), own_columns(*linears[i], setting.batch, tokens, 4 + i), 8);
+            s.emplace_back(backend(),
+                           own_columns(*linears[i], setting.batch, tokens, 4 + i, dtype()), 8);
             ds.push_back(junk(tokens, linears[i]->columns()));
         }
         std::vector<LoraBackward> ops;
@@ -157,7 +145,8 @@ class LoraRanksTest : public BackendTest {
                 ds[i], reference::lora_ds(part, linear.factors(), setting.batch, linear.columns()),
                 cat("dS ", i));
             auto expected = linear.gradient_starts(setting.batch, false);
-            reference::add_lora_grad_b(part, own_columns(linear, setting.batch, tokens, 4 + i),
+            reference::add_lora_grad_b(part,
+                                       own_columns(linear, setting.batch, tokens, 4 + i, dtype()),
                                        linear.factors(), setting.batch, expected);
             expect_gradients(linear, expected, false);
         }
@@ -177,7 +166,7 @@ TEST_P(LoraRanksTest, ForwardOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), ragged_in, 1);
         expect_shrink(setting, x, 8);
-        const HostMatrix s = own_columns(setting.first, setting.batch, x.rows, 2);
+        const HostMatrix s = own_columns(setting.first, setting.batch, x.rows, 2, dtype());
         const HostMatrix y = random(x.rows, ragged_out, 3);
         const DeviceMatrix device_s(backend(), s, 8);
         const DeviceMatrix device_y(backend(), y, 8);
@@ -222,8 +211,8 @@ TEST_P(LoraRanksTest, BackwardOfFewRanksAndManyColumns) {
 TEST_P(LoraRanksTest, GradientsOfAAndXOfRaggedRanks) {
     for_each_setting([&](const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), ragged_in, 1);
-        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
-        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2, dtype());
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3, dtype());
         const DeviceMatrix device_x(backend(), x, 8);
         const DeviceMatrix device_ds1(backend(), ds1, 8);
         const DeviceMatrix device_ds2(backend(), ds2, 8);
@@ -254,8 +243,8 @@ TEST_P(LoraRanksTest, GradientsOfATimesAWeight) {
         const HostMatrix weight = random(1, ragged_in, 4);
         const DeviceMatrix device_x(backend(), x, 8);
         const DeviceMatrix device_weight(backend(), weight);
-        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
-        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2, dtype());
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3, dtype());
         const DeviceMatrix device_ds1(backend(), ds1, 8);
         const DeviceMatrix device_ds2(backend(), ds2, 8);
         const std::vector<LoraTarget> targets{setting.first.target(device_ds1.view()),

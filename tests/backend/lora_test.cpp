@@ -107,21 +107,6 @@ class LoraTest : public BackendTest {
         return {backend(), HostMatrix(rows, cols, std::numeric_limits<double>::infinity()), 3};
     }
 
-    /// The S or dS of a linear with random numbers in the columns of each row's own slot.
-    HostMatrix own_columns(const LoraLinear& linear, const reference::LoraBatch& batch,
-                           std::int64_t rows, std::uint64_t seed) const {
-        const HostMatrix values = random(rows, linear.columns(), seed);
-        HostMatrix result(rows, linear.columns());
-        reference::for_each_lora_row(
-            batch, linear.factors(),
-            [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
-                for (std::int32_t i = 0; i < f.rank; ++i) {
-                    result(row, f.column + i) = values(row, f.column + i);
-                }
-            });
-        return result;
-    }
-
     static HostMatrix columns(const HostMatrix& whole, std::int64_t first, std::int64_t count) {
         HostMatrix part(whole.rows, count);
         for (std::int64_t i = 0; i < part.rows; ++i) {
@@ -163,7 +148,8 @@ TEST_P(LoraTest, ShrinkServesAllTargetsOfX) {
 
 TEST_P(LoraTest, ExpandAddsToY) {
     for_each_setting([&](const LoraShape& shape, const Setting& setting) {
-        const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
+        const HostMatrix s =
+            own_columns(setting.first, setting.batch, setting.tokens(), 2, dtype());
         const HostMatrix y = random(setting.tokens(), shape.out, 3);
         const DeviceMatrix device_s(backend(), s, 1);
         const DeviceMatrix device_y(backend(), y, 4);
@@ -176,7 +162,8 @@ TEST_P(LoraTest, ExpandAddsToY) {
 
 TEST_P(LoraTest, BackwardMakesDsAndGradB) {
     for_each_setting([&](const LoraShape& shape, const Setting& setting) {
-        const HostMatrix s = own_columns(setting.first, setting.batch, setting.tokens(), 2);
+        const HostMatrix s =
+            own_columns(setting.first, setting.batch, setting.tokens(), 2, dtype());
         const HostMatrix dy = random(setting.tokens(), shape.out, 3);
         const DeviceMatrix device_s(backend(), s, 1);
         const DeviceMatrix device_dy(backend(), dy, 8);
@@ -209,7 +196,8 @@ TEST_P(LoraTest, BackwardOfLinearsSideBySideAndApart) {
                 const std::int64_t first = i == 0 ? 0 : shape.out;
                 const std::int64_t out = shape.out + (i == 0 ? 0 : 1);
                 parts.push_back(columns(dy, first, out));
-                s.emplace_back(backend(), own_columns(linear, setting.batch, dy.rows, 2 + i), 1);
+                s.emplace_back(backend(),
+                               own_columns(linear, setting.batch, dy.rows, 2 + i, dtype()), 1);
                 made.push_back(junk(dy.rows, linear.columns()));
                 apart.emplace_back(backend(), parts[i], 8);
                 ops.push_back(
@@ -225,9 +213,9 @@ TEST_P(LoraTest, BackwardOfLinearsSideBySideAndApart) {
                     cat("dS ", i));
                 auto expected = linear.gradient_starts(setting.batch, false);
                 for (int times = side_by_side ? 1 : 2; times > 0; --times) {
-                    reference::add_lora_grad_b(parts[i],
-                                               own_columns(linear, setting.batch, dy.rows, 2 + i),
-                                               linear.factors(), setting.batch, expected);
+                    reference::add_lora_grad_b(
+                        parts[i], own_columns(linear, setting.batch, dy.rows, 2 + i, dtype()),
+                        linear.factors(), setting.batch, expected);
                 }
                 expect_gradients(linear, expected, false);
             }
@@ -238,8 +226,8 @@ TEST_P(LoraTest, BackwardOfLinearsSideBySideAndApart) {
 TEST_P(LoraTest, GradA) {
     for_each_setting([&](const LoraShape& shape, const Setting& setting) {
         const HostMatrix x = random(setting.tokens(), shape.in, 1);
-        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2);
-        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3);
+        const HostMatrix ds1 = own_columns(setting.first, setting.batch, x.rows, 2, dtype());
+        const HostMatrix ds2 = own_columns(setting.second, setting.batch, x.rows, 3, dtype());
         const DeviceMatrix device_x(backend(), x, 16);
         const DeviceMatrix device_ds1(backend(), ds1, 1);
         const DeviceMatrix device_ds2(backend(), ds2, 1);
@@ -262,7 +250,7 @@ TEST_P(LoraTest, GradAOfWhatANormMakes) {
     for_each_setting([&](const LoraShape& shape, Setting& setting) {
         const HostMatrix x = random(setting.tokens(), shape.in, 1);
         const HostMatrix weight = random(1, shape.in, 2);
-        const HostMatrix ds = own_columns(setting.first, setting.batch, x.rows, 3);
+        const HostMatrix ds = own_columns(setting.first, setting.batch, x.rows, 3, dtype());
         const HostMatrix h = reference::weighted(
             reference::rms_norm(x, HostMatrix(1, shape.in, 1.0), eps, 1), weight, offset);
         const DeviceMatrix device_x(backend(), x, 16);
@@ -291,7 +279,7 @@ TEST_P(LoraTest, GradientsBeginAnew) {
         setting.first.begin_gradients();
         const HostMatrix dy = random(setting.tokens(), shape.out, 1);
         const HostMatrix x = random(setting.tokens(), shape.in, 2);
-        const HostMatrix s = own_columns(setting.first, setting.batch, dy.rows, 3);
+        const HostMatrix s = own_columns(setting.first, setting.batch, dy.rows, 3, dtype());
         const DeviceMatrix device_dy(backend(), dy, 8);
         const DeviceMatrix device_x(backend(), x, 16);
         const DeviceMatrix device_s(backend(), s, 1);
@@ -312,8 +300,10 @@ TEST_P(LoraTest, GradientsBeginAnew) {
 
 TEST_P(LoraTest, ExpandBackwardOverwritesOrAccumulates) {
     for_each_setting([&](const LoraShape& shape, const Setting& setting) {
-        const HostMatrix ds1 = own_columns(setting.first, setting.batch, setting.tokens(), 2);
-        const HostMatrix ds2 = own_columns(setting.second, setting.batch, setting.tokens(), 3);
+        const HostMatrix ds1 =
+            own_columns(setting.first, setting.batch, setting.tokens(), 2, dtype());
+        const HostMatrix ds2 =
+            own_columns(setting.second, setting.batch, setting.tokens(), 3, dtype());
         const HostMatrix before = random(setting.tokens(), shape.in, 4);
         const DeviceMatrix device_ds1(backend(), ds1, 1);
         const DeviceMatrix device_ds2(backend(), ds2, 1);

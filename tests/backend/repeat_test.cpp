@@ -7,12 +7,6 @@ namespace loratrain {
 namespace {
 
 using reference::HostMatrix;
-using Outputs = std::vector<std::vector<double>>;
-
-std::vector<double> widened(const DeviceVector<float>& values) {
-    const auto floats = values.download();
-    return {floats.begin(), floats.end()};
-}
 
 /// What the LoRA operators make of two adapters with these ranks, and of `tokens` rows.
 Outputs lora_outputs(Backend& backend, const std::vector<std::int32_t>& ranks, std::int32_t tokens,
@@ -27,24 +21,7 @@ Outputs lora_outputs(Backend& backend, const std::vector<std::int32_t>& ranks, s
     const LoraRows rows{segments, samples.rows()};
     const DeviceMatrix x(backend, random(704, 1));
     const DeviceMatrix y(backend, random(608, 2));
-    const DeviceMatrix s(backend, HostMatrix(tokens, linear.columns()));
-    const DeviceMatrix ds(backend, HostMatrix(tokens, linear.columns()));
-    const std::vector<LoraTarget> forward{linear.target(s.view())};
-    const std::vector<LoraTarget> backward{linear.target(ds.view())};
-    backend.lora_shrink({x.view(), forward, rows});
-    backend.lora_backward({y.view(), forward[0], ds.view(), rows});
-    backend.lora_expand({forward[0], y.view(), rows});
-    backend.lora_grad_a({x.view(), backward, rows});
-    backend.lora_expand_backward({x.view(), backward, rows, true});
-    Outputs outputs;
-    for (const DeviceMatrix* result : {&x, &y, &s, &ds}) {
-        outputs.push_back(result->download().values);
-    }
-    for (const std::size_t slot : {0, 1}) {
-        outputs.push_back(widened(linear.grad_a(slot)));
-        outputs.push_back(widened(linear.grad_b(slot)));
-    }
-    return outputs;
+    return lora_outputs(backend, linear, rows, x, y);
 }
 
 /// The same calls give the same bits.

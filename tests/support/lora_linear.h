@@ -83,4 +83,51 @@ class LoraLinear {
     std::vector<Floats> a_, b_, grad_a_, grad_b_;
 };
 
+/// An S or dS of the linear: random numbers in the columns of each row's own slot, else 0.
+inline reference::HostMatrix own_columns(const LoraLinear& linear,
+                                         const reference::LoraBatch& batch, std::int64_t rows,
+                                         std::uint64_t seed, DType dtype) {
+    const auto values = reference::random_matrix(rows, linear.columns(), seed, dtype);
+    reference::HostMatrix result(rows, linear.columns());
+    reference::for_each_lora_row(
+        batch, linear.factors(),
+        [&](std::int64_t row, const LoraSegment&, const reference::LoraFactors& f) {
+            for (std::int32_t i = 0; i < f.rank; ++i) {
+                result(row, f.column + i) = values(row, f.column + i);
+            }
+        });
+    return result;
+}
+
+using Outputs = std::vector<std::vector<double>>;
+
+inline std::vector<double> widened(const DeviceVector<float>& values) {
+    const auto floats = values.download();
+    return {floats.begin(), floats.end()};
+}
+
+/// All that the LoRA operators make of x [T, K] and y [T, N], which they change.
+inline Outputs lora_outputs(Backend& backend, const LoraLinear& linear, const LoraRows& rows,
+                            const DeviceMatrix& x, const DeviceMatrix& y) {
+    const reference::HostMatrix zeros(x.view().rows, linear.columns());
+    const DeviceMatrix s(backend, zeros);
+    const DeviceMatrix ds(backend, zeros);
+    const std::vector<LoraTarget> forward{linear.target(s.view())};
+    const std::vector<LoraTarget> backward{linear.target(ds.view())};
+    backend.lora_shrink({x.view(), forward, rows});
+    backend.lora_backward({y.view(), forward[0], ds.view(), rows});
+    backend.lora_expand({forward[0], y.view(), rows});
+    backend.lora_grad_a({x.view(), backward, rows});
+    backend.lora_expand_backward({x.view(), backward, rows, true});
+    Outputs outputs;
+    for (const DeviceMatrix* result : {&x, &y, &s, &ds}) {
+        outputs.push_back(result->download().values);
+    }
+    for (const std::size_t slot : {0, 1}) {
+        outputs.push_back(widened(linear.grad_a(slot)));
+        outputs.push_back(widened(linear.grad_b(slot)));
+    }
+    return outputs;
+}
+
 }  // namespace loratrain

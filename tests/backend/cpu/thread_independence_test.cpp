@@ -11,8 +11,6 @@ namespace {
 using reference::HostMatrix;
 using reference::random_matrix;
 
-using Outputs = std::vector<std::vector<double>>;
-
 /// Runs `ops` with 1, 2 and 3 threads: all downloads must agree bit by bit.
 template <class Ops>
 void expect_same_for_any_threads(const Ops& ops) {
@@ -23,11 +21,6 @@ void expect_same_for_any_threads(const Ops& ops) {
     const Outputs one = run(1);
     EXPECT_EQ(run(2), one);
     EXPECT_EQ(run(3), one);
-}
-
-std::vector<double> widened(const DeviceVector<float>& values) {
-    const auto floats = values.download();
-    return {floats.begin(), floats.end()};
 }
 
 TEST(ThreadIndependence, Gemm) {
@@ -79,21 +72,8 @@ TEST(ThreadIndependence, Lora) {
             const LoraRows rows{segments, samples.rows()};
             const DeviceMatrix x(backend, random_matrix(500, 700, 1));
             const DeviceMatrix y(backend, random_matrix(500, 600, 2));
-            const DeviceMatrix s(backend, HostMatrix(500, linear.columns()));
-            const DeviceMatrix ds(backend, HostMatrix(500, linear.columns()));
-            const std::vector<LoraTarget> forward{linear.target(s.view())};
-            const std::vector<LoraTarget> backward{linear.target(ds.view())};
-            backend.lora_shrink({x.view(), forward, rows});
-            backend.lora_backward({y.view(), forward[0], ds.view(), rows});
-            backend.lora_expand({forward[0], y.view(), rows});
-            backend.lora_grad_a({x.view(), backward, rows});
-            backend.lora_expand_backward({x.view(), backward, rows, true});
-            for (const DeviceMatrix* result : {&x, &y, &s, &ds}) {
-                outputs.push_back(result->download().values);
-            }
-            for (const std::size_t slot : {0, 1}) {
-                outputs.push_back(widened(linear.grad_a(slot)));
-                outputs.push_back(widened(linear.grad_b(slot)));
+            for (auto& made : lora_outputs(backend, linear, rows, x, y)) {
+                outputs.push_back(std::move(made));
             }
         }
         return outputs;

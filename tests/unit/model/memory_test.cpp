@@ -42,6 +42,24 @@ void expect_exact(SmallCase test_case) {
     }
 }
 
+void expect_exact_streamed(SmallCase test_case) {
+    test_case.job.model.residency = {Residency::Kind::some, 2};
+    test_case.make_plan_again();
+    expect_exact(test_case, Recompute::none);
+}
+
+/// Of a plan that the test has changed.
+void expect_exact_with_and_without_recomputation(SmallCase& test_case) {
+    Plan& plan = test_case.plan;
+    for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
+        plan.replicas[0].recompute = recompute;
+        for (std::size_t s = 0; s < plan.memory.size(); ++s) {
+            plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
+        }
+        expect_exact(test_case, recompute);
+    }
+}
+
 std::vector<AdapterJob> two_adapters() {
     std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3, 0.1)};
     adapters[1].targets = {true, false, true, false, false, true, false};
@@ -105,10 +123,7 @@ TEST(StageMemory, LayersWithoutExperts) {
     adapters[1].targets = {true, false, false, false, true, true, true};
     for (const Precision precision : {Precision::fp32, Precision::bf16}) {
         for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
-        SmallCase streamed(model, adapters, 1, precision);
-        streamed.job.model.residency = {Residency::Kind::some, 2};
-        streamed.make_plan_again();
-        expect_exact(streamed, Recompute::none);
+        expect_exact_streamed({model, adapters, 1, precision});
     }
 }
 
@@ -140,10 +155,7 @@ TEST(StageMemory, DeltaNets) {
         const ModelSpec model = with_delta_nets(small_model(5), linears);
         for (const Precision precision : {Precision::fp32, Precision::bf16}) {
             for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
-            SmallCase streamed(model, adapters, 1, precision);
-            streamed.job.model.residency = {Residency::Kind::some, 2};
-            streamed.make_plan_again();
-            expect_exact(streamed, Recompute::none);
+            expect_exact_streamed({model, adapters, 1, precision});
         }
     }
 }
@@ -191,13 +203,7 @@ void expect_exact_in_fp8(const ModelSpec& model, const std::vector<AdapterJob>& 
         plan.fp8_linears = true;
         for (const bool one_order : {false, true}) {
             plan.fp8_one_order = one_order;
-            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
-                plan.replicas[0].recompute = recompute;
-                for (std::size_t s = 0; s < plan.memory.size(); ++s) {
-                    plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
-                }
-                expect_exact(test_case, recompute);
-            }
+            expect_exact_with_and_without_recomputation(test_case);
         }
     }
 }
@@ -293,13 +299,7 @@ TEST(StageMemory, JoinedProducts) {
             const MemoryPlan larger = stage_memory(test_case.job, only_replica(plan), 0);
             const bool resident = precision == Precision::fp32;
             EXPECT_EQ(larger.weights > plan.memory[0].weights, resident);  // else none has pads
-            for (const Recompute recompute : {Recompute::none, Recompute::layer}) {
-                plan.replicas[0].recompute = recompute;
-                for (std::size_t s = 0; s < plan.memory.size(); ++s) {
-                    plan.memory[s] = stage_memory(test_case.job, only_replica(plan), s);
-                }
-                expect_exact(test_case, recompute);
-            }
+            expect_exact_with_and_without_recomputation(test_case);
         }
     }
 }

@@ -266,21 +266,7 @@ std::vector<std::vector<float>> gradients_of_slots(SmallCase test_case, Recomput
     const std::vector<Segment> all = batch.microbatch.segments;
     const std::vector<std::vector<Segment>> microbatches{
         all, {all[0]}, {all[2], all[3]}, {all[1], all[2]}, {all[3]}, all};
-    std::int64_t tokens[2] = {};
-    for (std::size_t m = 0; m < microbatches.size(); ++m) {
-        const auto slot = static_cast<std::int32_t>(m % 2);
-        batch.microbatch.segments = microbatches[m];
-        batch.pack();
-        tokens[slot] = batch.microbatch.tokens();
-        chain.forward(batch, slot);
-        if (m > 0) chain.backward(tokens[1 - slot], 1 - slot);
-    }
-    chain.backward(tokens[1], 1);
-    std::vector<std::vector<float>> result;
-    for (std::size_t a = 0; a < all.size(); ++a) {
-        result.push_back(flat(chain.tensors(a, AdapterBank::Part::gradients)));
-    }
-    return result;
+    return chain.gradients_of(batch, microbatches);
 }
 
 TEST(SharedLayers, RecomputationEqualsKeptActivationsToTheBit) {

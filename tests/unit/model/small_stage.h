@@ -194,6 +194,18 @@ inline void train_step(WholeStage& test) {
     }
 }
 
+/// An adapter beside `special` has the same loss and gradients as beside a plain one of rank 4.
+inline void expect_others_unchanged(const AdapterJob& special) {
+    const AdapterJob other = small_adapter("other", 3, 0.1);
+    WholeStage with(SmallCase(small_model(), {special, other}));
+    WholeStage without(SmallCase(small_model(), {small_adapter("a", 4), other}));
+    EXPECT_EQ(with.forward(1), without.forward(1));
+    EXPECT_NE(with.forward(0), without.forward(0));
+    with.backward();
+    without.backward();
+    EXPECT_EQ(flat(with.gradients(1)), flat(without.gradients(1)));
+}
+
 /// The gradients of an adapter's tensors, one by one, are slopes of its loss: after forward() and
 /// backward().
 inline void expect_slopes(WholeStage& whole, std::size_t adapter, double least = 1e-5) {

@@ -57,6 +57,28 @@ class StageChain {
         }
     }
 
+    /// By adapter, its gradients after microbatches of these segments of `batch` in two slots: the
+    /// backward of each comes after the forward of the next.
+    std::vector<std::vector<float>> gradients_of(
+        WholeStage& batch, const std::vector<std::vector<Segment>>& microbatches) {
+        std::int64_t tokens[2] = {};
+        for (std::size_t m = 0; m < microbatches.size(); ++m) {
+            const auto slot = static_cast<std::int32_t>(m % 2);
+            batch.microbatch.segments = microbatches[m];
+            batch.pack();
+            tokens[slot] = batch.microbatch.tokens();
+            forward(batch, slot);
+            if (m > 0) backward(tokens[1 - slot], 1 - slot);
+        }
+        const std::size_t last = (microbatches.size() - 1) % 2;
+        backward(tokens[last], static_cast<std::int32_t>(last));
+        std::vector<std::vector<float>> result;
+        for (std::size_t a = 0; a < job_.adapters.size(); ++a) {
+            result.push_back(flat(tensors(a, AdapterBank::Part::gradients)));
+        }
+        return result;
+    }
+
     /// With a sum of squared gradients as if it were that of all stages.
     void step(AdapterId adapter, double sum) {
         for (std::size_t s = 0; s < size(); ++s) {

@@ -71,6 +71,18 @@ inline Window plan_eval_window(const Job& job, const Plan& plan,
     return plan_joint_eval_window(job, plan, datasets, adapters).common();
 }
 
+/// What windows train, a text for each microbatch: " a0@3 7 9", adapters with steps and samples.
+inline void add_trained(const Window& window, std::vector<std::string>& all) {
+    for (const Microbatch& microbatch : window.microbatches) {
+        if (microbatch.evaluation) continue;
+        std::string& words = all.emplace_back();
+        for (const Segment& segment : microbatch.segments) {
+            words += cat(" a", number(segment.adapter), "@", segment.step);
+            for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
+        }
+    }
+}
+
 /// Samples of global batch (adapter, step).
 inline std::vector<std::int32_t> batch_samples(const Job& job, const Plan& plan, AdapterId adapter,
                                                std::int32_t step) {

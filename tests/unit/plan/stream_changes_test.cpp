@@ -61,16 +61,7 @@ std::vector<JointWindow> rest_of(ScheduleStream& stream) {
 std::vector<std::string> trained(const std::vector<JointWindow>& windows) {
     std::vector<std::string> all;
     for (const JointWindow& joint : windows) {
-        for (const Window& window : joint.replicas) {
-            for (const Microbatch& microbatch : window.microbatches) {
-                if (microbatch.evaluation) continue;
-                std::string& words = all.emplace_back();
-                for (const Segment& segment : microbatch.segments) {
-                    words += cat(" a", number(segment.adapter), "@", segment.step);
-                    for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
-                }
-            }
-        }
+        for (const Window& window : joint.replicas) add_trained(window, all);
     }
     return all;
 }

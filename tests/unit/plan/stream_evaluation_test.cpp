@@ -49,16 +49,7 @@ std::vector<Window> windows_of(const Case& test, const Plan& plan, Evaluations e
 /// What is trained, a microbatch each.
 std::vector<std::string> trained_in(const std::vector<Window>& windows) {
     std::vector<std::string> all;
-    for (const Window& window : windows) {
-        for (const Microbatch& microbatch : window.microbatches) {
-            if (microbatch.evaluation) continue;
-            std::string& words = all.emplace_back();
-            for (const Segment& segment : microbatch.segments) {
-                words += cat(" a", number(segment.adapter), "@", segment.step);
-                for (const SampleRef& sample : segment.samples) words += cat(" ", sample.index);
-            }
-        }
-    }
+    for (const Window& window : windows) add_trained(window, all);
     return all;
 }
 

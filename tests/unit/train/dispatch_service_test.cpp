@@ -98,8 +98,7 @@ class DispatchedRun : public ::testing::Test, protected WorkerRun {
 };
 
 TEST_F(DispatchedRun, TrainsWhatItIsGivenAndNothingElse) {
-    add(5);
-    add(5);
+    add({5, 5});
     make();
     give(second);
     end_after({second});
@@ -112,8 +111,7 @@ TEST_F(DispatchedRun, TrainsWhatItIsGivenAndNothingElse) {
 }
 
 TEST_F(DispatchedRun, AnEndIsReportedOnceItsFilesAreThere) {
-    add(5);
-    add(12);
+    add({5, 12});
     make();
     give(first);
     give(second);
@@ -129,8 +127,7 @@ TEST_F(DispatchedRun, AnEndIsReportedOnceItsFilesAreThere) {
 }
 
 TEST_F(DispatchedRun, OneThatHasNotBegunComesInTheStream) {
-    add(20);
-    add(4);
+    add({20, 4});
     cut_windows(2);
     make();
     give(first);
@@ -143,9 +140,7 @@ TEST_F(DispatchedRun, OneThatHasNotBegunComesInTheStream) {
 }
 
 TEST_F(DispatchedRun, AsksForOneMoreThanFitAndForNoneWhileOneWaits) {
-    add(20);
-    add(4);
-    add(4);
+    add({20, 4, 4});
     job.schedule.max_adapters = 1;
     make();
     give(first);
@@ -249,8 +244,7 @@ TEST_F(DispatchedRun, ATrialThatEndsWhileItMovesIsReportedAndNotGivenBack) {
 }
 
 TEST_F(DispatchedRun, WhatIsGivenBackBeforeItBeginsLeavesNoCheckpoint) {
-    add(12);
-    add(12);
+    add({12, 12});
     job.schedule.max_adapters = 1;
     cut_windows(2);
     make();
@@ -265,8 +259,7 @@ TEST_F(DispatchedRun, WhatIsGivenBackBeforeItBeginsLeavesNoCheckpoint) {
 }
 
 TEST_F(DispatchedRun, WhatAnotherWorkerHasBegunGoesOnFromItsCheckpoint) {
-    add(12);
-    add(12);
+    add({12, 12});
     cut_windows(2);
     make();
     give(first);
@@ -350,8 +343,7 @@ TEST_F(DispatchedRun, AnOrderToEndAnAdapterIsObeyedByWhoHasIt) {
 
 /// Orders about an adapter that the job has not got yet wait until it has.
 TEST_F(DispatchedRun, TheJobGrowsInTheStreamBeforeWhatIsDecidedBehind) {
-    add(40);
-    add(12);
+    add({40, 12});
     cut_windows(2);
     make();
     let_grow();
@@ -407,8 +399,7 @@ TEST_F(DispatchedRun, AStopBehindAnAdditionIsNotLookedAtBeforeTheJobHasGrown) {
 }
 
 TEST_F(DispatchedRun, CheckpointsOfTheStreamAreReportedWithWhatTheyHold) {
-    add(60);
-    add(4);
+    add({60, 4});
     job.checkpoint.every_steps = 6;
     make();
     give(first);

@@ -178,8 +178,7 @@ TEST_F(RunDispatcher, AWorkerWithNothingLeftGetsTheLastOfTheOthersQueue) {
 }
 
 TEST_F(RunDispatcher, WhatHasEndedIsRecordedAndSentToAll) {
-    add(8);
-    add(8);
+    add({8, 8});
     begin();
     ask(0, 1);
     const AdapterId given = given_to(0).front();
@@ -236,8 +235,7 @@ TEST_F(RunDispatcher, APrunedTrialWhoseExportIsWantedHasEndedOnceItsWorkerSaysSo
 }
 
 TEST_F(RunDispatcher, TheRunIsOverWhenAllHaveEnded) {
-    add(8);
-    add(8);
+    add({8, 8});
     begin();
     ask(0, 2);
     report(0, first, at(8, AdapterStatus::done));
@@ -250,8 +248,7 @@ TEST_F(RunDispatcher, TheRunIsOverWhenAllHaveEnded) {
 // ---- orders of people
 
 TEST_F(RunDispatcher, AStopGoesToTheWorkerThatHasTheAdapter) {
-    add(8);
-    add(8);
+    add({8, 8});
     begin();
     ask(1, 1);
     const AdapterId given = given_to(1).front();
@@ -272,8 +269,7 @@ TEST_F(RunDispatcher, AStopGoesToTheWorkerThatHasTheAdapter) {
 }
 
 TEST_F(RunDispatcher, OneWorkerThatStopsStopsAll) {
-    add(8);
-    add(8);
+    add({8, 8});
     begin();
     WorkerReport from;
     from.worker = 1;
@@ -371,8 +367,7 @@ TEST_F(RunDispatcher, OneThatIsToStopAndComesBackBeforeItHasBegunEnds) {
 }
 
 TEST_F(RunDispatcher, ShortWorkIsNotMoved) {
-    add(3);
-    add(3);
+    add({3, 3});
     begin();
     ask(0, 2);
     report(0, first, at(1), 1000000000);
@@ -398,8 +393,7 @@ TEST_F(RunDispatcher, OneThatBeganInAnEarlierStartEndsAtTheWorkerThatGetsIt) {
 }
 
 TEST_F(RunDispatcher, WhatHasBegunGoesOnFromItsCheckpoint) {
-    add(8);
-    add(8);
+    add({8, 8});
     former.state.adapters.resize(2);
     former.state.adapters[0] = at(8, AdapterStatus::done);
     former.state.adapters[1] = at(5);

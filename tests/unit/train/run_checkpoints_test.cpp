@@ -20,8 +20,7 @@ class RunCheckpoints : public ::testing::Test, protected WorkerRun {
 };
 
 TEST_F(RunCheckpoints, InTheStreamTheyHoldTheStateOfTheirRound) {
-    add(10);
-    add(7);
+    add({10, 7});
     save_every(3);
     make();
     ranks->looks_for_parts = 30;
@@ -42,8 +41,7 @@ TEST_F(RunCheckpoints, InTheStreamTheyHoldTheStateOfTheirRound) {
 }
 
 TEST_F(RunCheckpoints, WithNoRoomForCopiesTheFilesAreTheSame) {
-    add(10);
-    add(7);
+    add({10, 7});
     evaluate_every(3);
     save_every(3);
     make();
@@ -70,8 +68,7 @@ TEST_F(RunCheckpoints, WithNoRoomForCopiesTheFilesAreTheSame) {
 }
 
 TEST_F(RunCheckpoints, OneThatBeginsWithAnExportHasItsEnd) {
-    add(4);
-    add(9);
+    add({4, 9});
     save_every(4);
     make();
     ranks->looks_for_parts = 20;
@@ -86,9 +83,7 @@ TEST_F(RunCheckpoints, OneThatBeginsWithAnExportHasItsEnd) {
 }
 
 TEST_F(RunCheckpoints, OneThatComesBehindItHasNotBegunInIt) {
-    add(3);
-    add(8);
-    add(4);
+    add({3, 8, 4});
     job.schedule.max_adapters = 2;
     save_every(3);
     make();
@@ -155,9 +150,7 @@ TEST_F(RunCheckpoints, OfTimeTheyBeginInTheStreamToo) {
 // ---- exports
 
 TEST_F(RunCheckpoints, EachAdapterIsExportedOnce) {
-    add(3);
-    add(5);
-    add(5);
+    add({3, 5, 5});
     evaluate_every(2);
     make();
     EXPECT_EQ(run(), ExitCode::done);
@@ -165,8 +158,7 @@ TEST_F(RunCheckpoints, EachAdapterIsExportedOnce) {
 }
 
 TEST_F(RunCheckpoints, AnExportWaitsForTheLastEvaluation) {
-    add(3);
-    add(9);
+    add({3, 9});
     evaluate_every(0);
     make();
     ranks->looks_for_results = 30;
@@ -178,8 +170,7 @@ TEST_F(RunCheckpoints, AnExportWaitsForTheLastEvaluation) {
 }
 
 TEST_F(RunCheckpoints, AnExportThatCannotBeWrittenEndsTheRun) {
-    add(3);
-    add(9);
+    add({3, 9});
     make();
     std::filesystem::create_directories(of(first, "adapter_model.safetensors/in-the-way"));
     EXPECT_THROW(run(), std::exception);

@@ -34,8 +34,7 @@ class RunEvaluations : public ::testing::Test, protected WorkerRun {
 // ---- early stopping
 
 TEST_F(RunEvaluations, AnEarlyStopEndsAnAdapterAtItsStepInTheStream) {
-    add(20);
-    add(12);
+    add({20, 12});
     stop_early();
     make();
     ranks->eval_loss = [](AdapterId a, std::int32_t step) {
@@ -51,8 +50,7 @@ TEST_F(RunEvaluations, AnEarlyStopEndsAnAdapterAtItsStepInTheStream) {
 }
 
 TEST_F(RunEvaluations, ResultsThatComeLateEndAnAdapterAtTheSameStep) {
-    add(20);
-    add(12);
+    add({20, 12});
     stop_early();
     make();
     ranks->eval_loss = [](AdapterId a, std::int32_t step) {
@@ -68,8 +66,7 @@ TEST_F(RunEvaluations, ResultsThatComeLateEndAnAdapterAtTheSameStep) {
 }
 
 TEST_F(RunEvaluations, AnEarlyStopMakesRoomForOneThatWaits) {
-    add(20);
-    add(4);
+    add({20, 4});
     stop_early();
     job.schedule.max_adapters = 1;
     make();
@@ -84,8 +81,7 @@ TEST_F(RunEvaluations, AnEarlyStopMakesRoomForOneThatWaits) {
 // ---- before the first step
 
 TEST_F(RunEvaluations, AdaptersThatStartAlikeAreEvaluatedOnce) {
-    add(3);
-    add(3);
+    add({3, 3});
     evaluate_every(0);
     make();
     run();
@@ -96,8 +92,7 @@ TEST_F(RunEvaluations, AdaptersThatStartAlikeAreEvaluatedOnce) {
 }
 
 TEST_F(RunEvaluations, OneThatComesInTheStreamTakesTheStartThatIsKnown) {
-    add(3);
-    add(3);
+    add({3, 3});
     evaluate_every(0);
     job.schedule.max_adapters = 1;
     make();

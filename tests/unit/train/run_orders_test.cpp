@@ -25,8 +25,7 @@ class RunOrders : public ::testing::Test, protected WorkerRun {
 // ---- an adapter is stopped
 
 TEST_F(RunOrders, AStopFileEndsAnAdapterInTheStreamAsItIs) {
-    add(40);
-    add(12);
+    add({40, 12});
     cut_windows(2);
     make();
     before(first, 3, [this] { put("a0.stop"); });
@@ -42,8 +41,7 @@ TEST_F(RunOrders, AStopFileEndsAnAdapterInTheStreamAsItIs) {
 }
 
 TEST_F(RunOrders, AStopBetweenOrderAndTrainHoldsFromTheNextWindowOn) {
-    add(40);
-    add(12);
+    add({40, 12});
     cut_windows(2);
     make();
     // The window behind has been ordered; it trains as it was planned.
@@ -60,8 +58,7 @@ TEST_F(RunOrders, AStopBetweenOrderAndTrainHoldsFromTheNextWindowOn) {
 }
 
 TEST_F(RunOrders, AStopThatNoCheckpointHasIsKeptForANewStart) {
-    add(40);
-    add(40);
+    add({40, 40});
     cut_windows(2);
     job.checkpoint.every_steps = 8;
     job.checkpoint.keep = 20;
@@ -82,8 +79,7 @@ TEST_F(RunOrders, AStopThatNoCheckpointHasIsKeptForANewStart) {
 }
 
 TEST_F(RunOrders, AStopThatComesWhileACheckpointIsWrittenIsInTheNext) {
-    add(40);
-    add(30);
+    add({40, 30});
     cut_windows(2);
     job.checkpoint.every_steps = 6;
     job.checkpoint.keep = 20;
@@ -113,8 +109,7 @@ TEST_F(RunOrders, AnUnknownNameIsRefused) {
 }
 
 TEST_F(RunOrders, OneThatWaitsIsStoppedBeforeItsFirstStep) {
-    add(12);
-    add(12);
+    add({12, 12});
     job.schedule.max_adapters = 1;
     cut_windows(2);
     make();
@@ -139,8 +134,7 @@ TEST_F(RunOrders, TheLastOneIsStoppedWithAnEmptyPipeline) {
 }
 
 TEST_F(RunOrders, OneThatHasEndedIsNotStoppedAgain) {
-    add(2);
-    add(12);
+    add({2, 12});
     cut_windows(2);
     make();
     before(second, 6, [this] { put("a0.stop"); });
@@ -185,8 +179,7 @@ TEST_F(RunOrders, ARunThatIsToStopBeforeItBeginsTrainsNothing) {
 }
 
 TEST_F(RunOrders, TheLastRoundThatIsAskedForIsTheLast) {
-    add(40);
-    add(3);
+    add({40, 3});
     stop_after = 7;
     make();
     EXPECT_EQ(run(), ExitCode::stopped_resume_me);

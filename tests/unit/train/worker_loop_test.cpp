@@ -15,8 +15,7 @@ namespace {
 class WorkerLoopRun : public ::testing::Test, protected WorkerRun {};
 
 TEST_F(WorkerLoopRun, TrainsAndExportsAllAndSavesAtTheEnd) {
-    add(5);
-    add(3);
+    add({5, 3});
     make();
     EXPECT_EQ(run(), ExitCode::done);
     EXPECT_EQ(steps(first), 5);
@@ -54,8 +53,7 @@ TEST_F(WorkerLoopRun, ExportsOfManyAdaptersHaveNoLineEach) {
 }
 
 TEST_F(WorkerLoopRun, ExportsForWhichNobodyTrainsOnAreWrittenAtFullPriority) {
-    add(40);
-    add(3);
+    add({40, 3});
     make();
     const auto priority = [] { return getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); };
     std::mutex mutex;
@@ -93,8 +91,7 @@ TEST_F(WorkerLoopRun, StagesAndReplicasEachSendTheirPart) {
 }
 
 TEST_F(WorkerLoopRun, AContinuedRunTakesTheStepsThatAreLeft) {
-    add(5);
-    add(2);
+    add({5, 2});
     stop_after = 3;
     make();
     EXPECT_EQ(run(), ExitCode::stopped_resume_me);
@@ -113,8 +110,7 @@ TEST_F(WorkerLoopRun, AContinuedRunTakesTheStepsThatAreLeft) {
 }
 
 TEST_F(WorkerLoopRun, WhoeverHasNoFiniteGradientsFailsAndOthersGoOn) {
-    add(9);
-    add(12);
+    add({9, 12});
     make();
     ranks->grad_sumsq = [](AdapterId a, std::int32_t step) {
         const bool bad = a == first && step > 1;
@@ -140,9 +136,7 @@ TEST_F(WorkerLoopRun, FewBadStepsOfAnAdapterAreSkipped) {
 // ---- admission
 
 TEST_F(WorkerLoopRun, AWaitingAdapterTakesAFreedPlaceInTheStream) {
-    add(3);
-    add(8);
-    add(4);
+    add({3, 8, 4});
     job.schedule.max_adapters = 2;
     make();
     EXPECT_EQ(run(), ExitCode::done);
@@ -153,8 +147,7 @@ TEST_F(WorkerLoopRun, AWaitingAdapterTakesAFreedPlaceInTheStream) {
 }
 
 TEST_F(WorkerLoopRun, AfterTheLastOneTheNextStillJoinsTheStream) {
-    add(3);
-    add(2);
+    add({3, 2});
     job.schedule.max_adapters = 1;
     make();
     EXPECT_EQ(run(), ExitCode::done);
@@ -163,9 +156,7 @@ TEST_F(WorkerLoopRun, AfterTheLastOneTheNextStillJoinsTheStream) {
 }
 
 TEST_F(WorkerLoopRun, WhereMemoryIsShortTheNextComesWithAnEmptyPipeline) {
-    add(3);
-    add(8);
-    add(4);
+    add({3, 8, 4});
     memory_for = 2;
     make();
     ranks->before_step = [this](const BatchPlan&) { EXPECT_LE(ranks->resident(), 2U); };
@@ -177,8 +168,7 @@ TEST_F(WorkerLoopRun, WhereMemoryIsShortTheNextComesWithAnEmptyPipeline) {
 }
 
 TEST_F(WorkerLoopRun, MemoryOfAnAdapterIsGivenBackOnceACheckpointHasIt) {
-    add(3);
-    add(20);
+    add({3, 20});
     job.checkpoint.every_steps = 4;
     make();
     EXPECT_EQ(run(), ExitCode::done);
@@ -194,8 +184,7 @@ TEST_F(WorkerLoopRun, MemoryOfAnAdapterIsGivenBackOnceACheckpointHasIt) {
 // ---- texts
 
 TEST_F(WorkerLoopRun, TextsAreWrittenOnceOfEachThatEnds) {
-    add(3);
-    add(9);
+    add({3, 9});
     evaluate_every(0);
     job.eval.generate.samples = 1;
     make();
@@ -210,8 +199,7 @@ TEST_F(WorkerLoopRun, TextsAreWrittenOnceOfEachThatEnds) {
 }
 
 TEST_F(WorkerLoopRun, ACheckpointDoesNotBeginWhileTextsWait) {
-    add(4);
-    add(9);
+    add({4, 9});
     evaluate_every(0);
     job.eval.generate.samples = 1;
     job.checkpoint.every_steps = 4;
@@ -226,8 +214,7 @@ TEST_F(WorkerLoopRun, ACheckpointDoesNotBeginWhileTextsWait) {
 // ---- redeployment
 
 TEST_F(WorkerLoopRun, WhereAnotherDeploymentPaysTheRunEndsBehindAnEnd) {
-    add(3);
-    add(9);
+    add({3, 9});
     std::vector<std::int32_t> asked;
     redeploys = [&](const RunState& then) {
         asked.push_back(then.adapters[1].steps);
@@ -244,9 +231,7 @@ TEST_F(WorkerLoopRun, WhereAnotherDeploymentPaysTheRunEndsBehindAnEnd) {
 }
 
 TEST_F(WorkerLoopRun, WhereNoOtherDeploymentPaysTheStreamGoesOn) {
-    add(3);
-    add(6);
-    add(9);
+    add({3, 6, 9});
     int asked = 0;
     redeploys = [&](const RunState&) {
         ++asked;

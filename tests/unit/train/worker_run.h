@@ -58,6 +58,9 @@ class WorkerRun {
         adapter.max_steps = steps;
         return adapter;
     }
+    void add(std::initializer_list<std::int32_t> steps) {
+        for (const std::int32_t of_one : steps) add(of_one);
+    }
     void add_trials(int count, std::int32_t steps) {
         for (int i = 0; i < count; ++i) add(steps).trial = true;
         job.sweep.emplace();
