@@ -29,8 +29,8 @@ void for_each_tensor(const AdapterJob& adapter, const ModelSpec& model, std::int
         }
         return;
     }
-    for (int g = 0; g < linear_group_count; ++g) {
-        const std::vector<Linear> targets = group_targets(model, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const std::vector<Linear> targets = group_targets(model, group);
         for (std::size_t t = 0; t < adapter.form.tensors.size(); ++t) {
             if (!wanted(adapter.form.tensors[t])) continue;
             for (const Linear linear : targets) {

@@ -14,15 +14,25 @@ namespace loratrain {
 /// point where the constructor was called. Nothing else may use the array until store().
 class HostGradients {
   public:
-    HostGradients(Backend& backend, float* gradients, std::size_t count);
+    HostGradients(Backend& backend, float* gradients, std::size_t count)
+        : backend_(backend), gradients_(gradients), count_(count) {
+        if (backend.native_stream() == nullptr) return;
+        const ReadPart all{gradients, count * sizeof(float)};
+        copy_ = backend.read_later({&all, 1});
+        sums_.resize(count);
+    }
 
     /// Whether values() can be read now; does not wait.
-    bool ready();
-    std::span<const float> values();
+    bool ready() { return !copy_ || copy_->ready(); }
+    std::span<const float> values() {
+        return {copy_ ? static_cast<const float*>(copy_->value()) : gradients_, count_};
+    }
     /// Buffer for the sums; may be the same memory as values().
-    std::span<float> sums();
+    std::span<float> sums() { return {copy_ ? sums_.data() : gradients_, count_}; }
     /// Makes sums() the gradients. Every sum must have been written.
-    void store();
+    void store() {
+        if (copy_) backend_.upload(gradients_, sums_.data(), count_ * sizeof(float));
+    }
 
   private:
     Backend& backend_;

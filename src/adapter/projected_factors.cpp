@@ -35,11 +35,10 @@ ProjectedFactors::ProjectedFactors(const AdapterJob& adapter, const ModelSpec& m
     const Slice rank{0, adapter.r};
     std::vector<float> values;
     std::int64_t out = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const LinearGroupShape shape = group_shape(model, group);
         std::int64_t a = -1;
-        for (int i = 0; i < group.count; ++i) {
-            const Linear linear = group.linears[static_cast<std::size_t>(i)];
+        for (const Linear linear : shape.list()) {
             if (!adapter.targets_linear(linear)) continue;
             const LinearSlice slice = lane_slice(model, linear, lane);
             if (a < 0) {

@@ -36,8 +36,6 @@ struct AddParts {
 class SideStream {
   public:
     static constexpr std::size_t most_parts = kernels::most_parts;
-    /// Bytes of backend memory that add_parts() needs as workspace.
-    static constexpr std::size_t workspace_bytes = kernels::add_parts_bytes;
 
     virtual ~SideStream() = default;
     virtual void* native_stream() const = 0;  ///< a cudaStream_t, for communicators
@@ -45,7 +43,8 @@ class SideStream {
     virtual void copy(std::span<const CopyBlock> blocks) = 0;
     /// Replaces each term by the sum of all terms, added in order in fp32; *squares (backend
     /// memory)
-    /// += sum of the squares of the sums, in fp64. Reproducible to the bit.
+    /// += sum of the squares of the sums, in fp64. Reproducible to the bit. `workspace`:
+    /// kernels::add_parts_bytes of backend memory.
     virtual void add_parts(std::span<const AddParts> sums, double* squares, void* workspace) = 0;
     /// As Backend::read_later(), for this stream.
     virtual std::unique_ptr<Readback> read_later(std::span<const ReadPart> parts) = 0;

@@ -66,7 +66,15 @@ enum class LinearGroup : std::uint8_t {
     delta_in,
     delta_out
 };
-inline constexpr int linear_group_count = 8;
+inline constexpr std::array linear_groups{LinearGroup::qkv,
+                                          LinearGroup::o,
+                                          LinearGroup::gate_up,
+                                          LinearGroup::down,
+                                          LinearGroup::shared_gate_up,
+                                          LinearGroup::shared_down,
+                                          LinearGroup::delta_in,
+                                          LinearGroup::delta_out};
+inline constexpr std::size_t linear_group_count = linear_groups.size();
 inline constexpr std::size_t most_group_linears = 4;  ///< of one group
 inline constexpr std::int32_t embedding_layer = -1;
 std::int64_t outer_layer(const ModelSpec& spec, Linear linear);

@@ -5,6 +5,7 @@
 
 #include "base/gemm_shape.h"
 #include "data/loader.h"
+#include "measure/median.h"
 #include "measure/profile_loads.h"
 #include "plan/memory/memory_model.h"
 #include "plan/schedule/lora_columns.h"
@@ -25,12 +26,6 @@ constexpr NewShapeLine new_rows{0.05, 0.55, 0};
 constexpr NewShapeLine new_targets{0.038, 0.0, 0};
 /// What MetShapes counts shapes with.
 constexpr NewShapeLine a_shape{1.0, 0.0, 0};
-
-double middle_of(std::vector<double> values) {
-    const auto middle = values.begin() + std::ssize(values) / 2;
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-}
 
 template <class Work>
 double host_seconds_of(const Work& work) {
@@ -207,7 +202,7 @@ QueueTimes HostProfile::queue_times(Stage& stage, const Microbatch& microbatch) 
         backward.push_back(host_seconds_of([&] { queued.backward(); }));
     }
     backend_.synchronize();
-    return {middle_of(forward), stage.plan().has_head ? 0.0 : middle_of(backward)};
+    return {median(forward), stage.plan().has_head ? 0.0 : median(backward)};
 }
 
 }  // namespace loratrain

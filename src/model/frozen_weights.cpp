@@ -120,21 +120,17 @@ bool FrozenWeights::is_read_as_it_is(std::int32_t layer) const {
 
 bool FrozenWeights::read_linears(std::int32_t layer, char* host) {
     if (!is_read_as_it_is(layer)) return false;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape =
-            group_shape(view_.lane_model, layer, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const LinearGroupShape shape = group_shape(view_.lane_model, layer, group);
         const MatrixShape packed{shape.out, shape.in};
-        const WeightView group =
-            weight_view(host + streamed_.groups[static_cast<std::size_t>(g)].in_host,
+        const WeightView host_rows =
+            weight_view(host + streamed_.groups[static_cast<std::size_t>(group)].in_host,
                         linear_format(view_.plan), WeightResidence::resident, packed, packed);
-        std::int64_t first_row = 0;
-        for (int i = 0; i < shape.count; ++i) {
-            const Linear linear = shape.linears[static_cast<std::size_t>(i)];
-            const std::int64_t rows = linear_shape(view_.lane_model, linear).out;
-            reader_.read_linear(weight_name(layer, linear), part_of(linear),
-                                group.row_range(first_row, rows));
-            first_row += rows;
-        }
+        for_linears(view_.lane_model, shape,
+                    [&](Linear linear, const LinearShape& of, std::int64_t row) {
+                        reader_.read_linear(weight_name(layer, linear), part_of(linear),
+                                            host_rows.row_range(row, of.out));
+                    });
     }
     return true;
 }
@@ -180,10 +176,9 @@ void FrozenWeights::done(std::int32_t local) {
 }
 
 void FrozenWeights::place_in(char* buffer, LayerWeights& weights) {
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto at = static_cast<std::size_t>(g);
-        place_group(static_cast<LinearGroup>(g), buffer + streamed_.groups[at].in_buffer,
-                    weights.groups[at]);
+    for (const LinearGroup group : linear_groups) {
+        const auto at = static_cast<std::size_t>(group);
+        place_group(group, buffer + streamed_.groups[at].in_buffer, weights.groups[at]);
     }
 }
 
@@ -204,10 +199,10 @@ void FrozenWeights::load_tensors(std::int32_t layer, LayerWeights& weights) {
     if (attention != nullptr && attention->rope) {
         weights.inv_freq = frequencies_of(*attention->rope);
     }
-    for (int g = 0; g < linear_group_count; ++g) {
-        GroupWeights& group = weights.groups[static_cast<std::size_t>(g)];
-        group.shape = group_shape(model, layer, static_cast<LinearGroup>(g));
-        load_biases(layer, group);
+    for (const LinearGroup group : linear_groups) {
+        GroupWeights& of_group = weights.groups[static_cast<std::size_t>(group)];
+        of_group.shape = group_shape(model, layer, group);
+        load_biases(layer, of_group);
     }
 }
 
@@ -232,27 +227,23 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
 }
 
 void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {
-    for (int g = 0; g < linear_group_count; ++g) {
-        load_group(layer, static_cast<LinearGroup>(g), weights.groups[static_cast<std::size_t>(g)]);
+    for (const LinearGroup group : linear_groups) {
+        load_group(layer, group, weights.groups[static_cast<std::size_t>(group)]);
     }
 }
 
 void FrozenWeights::load_group(std::int32_t layer, LinearGroup group, GroupWeights& weights) {
-    const ModelSpec& model = view_.lane_model;
     if (weights.shape.count == 0) return;
     if (room_ == nullptr && !streams(layer - stage_.first_layer)) {
         Buffer& storage = view_.plan.fp8_linears ? weights.fp8.storage : weights.matrix.storage;
         storage = allocate_group(group, weights);
     }
     if (view_.plan.fp8_linears) return load_fp8_group(layer, weights);
-    std::int64_t first_row = 0;
-    for (int i = 0; i < weights.shape.count; ++i) {
-        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
-        const LinearShape shape = linear_shape(model, linear);
-        reader_.load_linear(weight_name(layer, linear), part_of(linear),
-                            weights.matrix.view.row_range(first_row, shape.out));
-        first_row += shape.out;
-    }
+    for_linears(view_.lane_model, weights.shape,
+                [&](Linear linear, const LinearShape& shape, std::int64_t row) {
+                    reader_.load_linear(weight_name(layer, linear), part_of(linear),
+                                        weights.matrix.view.row_range(row, shape.out));
+                });
 }
 
 void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
@@ -340,14 +331,11 @@ void FrozenWeights::make_unit_scales() {
 
 void FrozenWeights::load_fp8_group(std::int32_t layer, GroupWeights& weights) {
     const Fp8Weights& fp8 = weights.fp8;
-    std::int64_t first_row = 0;
-    for (int i = 0; i < weights.shape.count; ++i) {
-        const Linear linear = weights.shape.linears[static_cast<std::size_t>(i)];
-        const std::int64_t rows = linear_shape(view_.lane_model, linear).out;
-        load_codes(weight_name(layer, linear), part_of(linear),
-                   fp8.codes.row_range(first_row, rows));
-        first_row += rows;
-    }
+    for_linears(view_.lane_model, weights.shape,
+                [&](Linear linear, const LinearShape& shape, std::int64_t row) {
+                    load_codes(weight_name(layer, linear), part_of(linear),
+                               fp8.codes.row_range(row, shape.out));
+                });
     if (!view_.plan.fp8_one_order) backend_.transpose_codes({fp8.transposed, fp8.codes});
 }
 

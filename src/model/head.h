@@ -8,7 +8,7 @@
 #include "backend/rank_group.h"
 #include "model/activation_slot.h"
 #include "model/frozen_weights.h"
-#include "model/head_lora.h"
+#include "model/outer_lora.h"
 #include "model/trained_tokens.h"
 #include "model/workspace.h"
 

@@ -5,7 +5,6 @@
 
 #include "base/rng.h"
 #include "io/tensor_names.h"
-#include "model/row_norms.h"
 #include "plan/memory/engine_memory.h"
 
 namespace loratrain {
@@ -31,12 +30,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       weights_(view, stage_, source, backend, lanes.index(), shared_layers),
       workspace_(view, stage_, backend),
       bank_(job, view, stage_, backend, lanes,
-            {[this](std::int32_t layer, Linear linear) {
-                 std::vector<float> norms =
-                     row_norms({view_, workspace_, lanes_, backend_}, weights_.use(layer), linear);
-                 weights_.done(layer);
-                 return norms;
-             },
+            {[this](std::int32_t layer, Linear linear) { return row_norms(layer, linear); },
              [&source](std::int64_t layer, Linear linear) {
                  const LinearShape shape = linear_shape(source.spec(), linear);
                  std::vector<float> w(static_cast<std::size_t>(shape.out * shape.in));
@@ -90,6 +84,33 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
     const EngineLayout engine = engine_layout(job, view, stage_);
     backend.prepare_scratch({engine.operator_scratch, engine.gemm_timing, engine.attention_rows,
                              engine.attention_tiles, engine.attention_scores});
+}
+
+std::vector<float> Stage::row_norms(std::int32_t layer, Linear linear) {
+    LORATRAIN_CHECK(!view_.plan.fp8_linears, "weights are kept as codes alone");
+    GroupWeights& group =
+        weights_.use(layer).groups[static_cast<std::size_t>(linear_group(linear))];
+    const Scratch m =
+        workspace_.matrix_of(group.matrix.view, augmented_shape(view_, linear_group(linear)));
+    if (group.matrix.view.residence == WeightResidence::staged) group.packed_width = -1;
+    const LinearShape shape = linear_shape(view_.lane_model, linear);
+    std::int64_t first_row = 0;
+    for_linears(view_.lane_model, group.shape,
+                [&](Linear other, const LinearShape& /*of*/, std::int64_t row) {
+                    if (other == linear) first_row = row;
+                });
+    std::vector<float> norms(static_cast<std::size_t>(shape.out));
+    const std::size_t bytes = norms.size() * sizeof(float);
+    const Buffer squares = backend_.allocate(aligned(bytes), "norms of weights");
+    backend_.dora_norms(
+        {m->row_range(first_row, shape.out).col_range(0, shape.in), {}, squares.as<float>()});
+    if (is_cut_by_columns(linear)) {
+        lanes_.all->all_reduce(matrix(squares.data(), DType::f32, 1, shape.out));
+    }
+    backend_.download(norms.data(), squares.data(), bytes);
+    weights_.done(layer);
+    for (float& norm : norms) norm = std::sqrt(norm);
+    return norms;
 }
 
 TensorView Stage::input(std::int32_t slot, std::int64_t tokens) const {

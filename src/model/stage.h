@@ -9,7 +9,6 @@
 #include "adapter/adapter_bank.h"
 #include "model/activation_offload.h"
 #include "model/activation_slot.h"
-#include "model/embedding_lora.h"
 #include "model/frozen_weights.h"
 #include "model/head.h"
 #include "model/layers/decoder_layer.h"
@@ -103,6 +102,8 @@ class Stage {
     std::vector<float> logits(std::int32_t slot);
 
   private:
+    /// BaseValues::row_norms, with W as the backend multiplies with it. Waits for the backend.
+    std::vector<float> row_norms(std::int32_t layer, Linear linear);
     /// Computes the slot's output from its input or token ids. The slot's tables must be set.
     void forward_layers(std::int32_t slot, Pass next);
     void embed(const ActivationSlot& slot);

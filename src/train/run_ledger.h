@@ -2,7 +2,6 @@
 
 #include "train/adapter_table.h"
 #include "train/records/journal.h"
-#include "train/run_clock.h"
 #include "train/search/sweep_records.h"
 #include "train/search/trial_search.h"
 

@@ -9,7 +9,6 @@
 #include "comm/mpi_session.h"
 #include "data/loader.h"
 #include "io/weights/base_weights.h"
-#include "measure/recording_communicator.h"
 #include "measure/trace_recorder.h"
 #include "model/stage.h"
 #include "plan/plan.h"

@@ -59,9 +59,9 @@ void add_experts(std::vector<BaseTensor>& tensors, const ModelSpec& spec, std::i
 std::vector<BaseTensor> base_tensors(const ModelSpec& spec) {
     std::vector<BaseTensor> tensors{{embedding_name, {spec.vocab_size, spec.hidden_size}}};
     for (std::int64_t layer = 0; layer < spec.layers; ++layer) {
-        for (int g = 0; g < linear_group_count; ++g) {
-            add_others(tensors, spec, layer, static_cast<LinearGroup>(g));
-            add_linears(tensors, spec, layer, static_cast<LinearGroup>(g));
+        for (const LinearGroup group : linear_groups) {
+            add_others(tensors, spec, layer, group);
+            add_linears(tensors, spec, layer, group);
         }
         add_experts(tensors, spec, layer);
         add_others(tensors, spec, layer, std::nullopt);

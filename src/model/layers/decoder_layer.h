@@ -1,11 +1,38 @@
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "model/layers/branch.h"
-#include "model/layers/sublayer_kinds.h"
+#include "model/layers/sublayer.h"
 
 namespace loratrain {
 
-/// Decoder layers of a stage, over packed samples:
+/// The decoder layers of a stage, and the kinds of their sublayers.
+
+/// Sublayers of each layer of a stage. This is the one place that chooses their kinds. Layers of
+/// the same kind share an object.
+class SublayersOfStage {
+  public:
+    /// `tools` outlives the object.
+    SublayersOfStage(const StagePlan& stage, const LayerTools& tools);
+
+    /// `layer` counts from the stage's first.
+    Sublayer& mixer(std::int32_t layer) const { return *of(layer).mixer; }
+    Sublayer& mlp(std::int32_t layer) const { return *of(layer).mlp; }
+
+  private:
+    struct OfLayer {
+        Sublayer* mixer;
+        Sublayer* mlp;
+    };
+    const OfLayer& of(std::int32_t layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+
+    std::vector<std::unique_ptr<Sublayer>> kinds_;
+    std::vector<OfLayer> layers_;
+};
+
+/// Computes the decoder layers, over packed samples:
 ///   x2 = x + mixer(norm x)
 ///   y  = x2 + mlp(norm x2)
 /// Each layer has its own kinds of mixer and MLP (Sublayer), and the norms of Branch. With

@@ -27,8 +27,7 @@ bool joining_pays(const ReplicaView& view, LinearGroup group) {
     const std::int64_t rows = view.replica.microbatch_tokens;
     const std::int64_t r = view.replica.pad_columns;
     std::int64_t apart = 0;
-    for (int i = 0; i < shape.count; ++i) {
-        const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+    for (const Linear linear : shape.list()) {
         apart += product_cost(rows, linear_shape(model, linear).out, shape.in + r);
     }
     const std::int64_t joined = product_cost(rows, shape.out, shape.in + shape.count * r);
@@ -40,10 +39,9 @@ void join_products(const Job& job, const Plan& plan, const ReplicaPlan* former,
     if (plan.backend != BackendKind::cuda || plan.fp8_linears) return;
     const ReplicaView view = view_of(plan, replica);
     ReplicaPlan other = replica;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<std::size_t>(g);
-        other.joined[group] = former != nullptr ? former->joined[group]
-                                                : joining_pays(view, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const auto at = static_cast<std::size_t>(group);
+        other.joined[at] = former != nullptr ? former->joined[at] : joining_pays(view, group);
     }
     if (fits_memory(job, view.with(other), other.microbatch_tokens, other.recompute)) {
         replica.joined = other.joined;

@@ -72,8 +72,8 @@ std::int64_t group_scratch(const ReplicaView& view, const LinearGroupShape& shap
     std::int64_t ranks = 0;
     for (const AdapterJob* adapter : users.adapters) {
         std::int64_t targets = 0;
-        for (int i = 0; i < shape.count; ++i) {
-            if (adapter->targets_linear(shape.linears[static_cast<std::size_t>(i)])) ++targets;
+        for (const Linear linear : shape.list()) {
+            if (adapter->targets_linear(linear)) ++targets;
         }
         copied.push_back(targets *
                          round_up(adapter->largest_rank(), kernels::lora_copy_row_multiple));
@@ -147,17 +147,15 @@ std::int64_t pass_scratch(const ReplicaView& view, const LinearGroupShape& shape
     std::vector<std::int64_t> ends;
     std::int64_t most = 0;
     std::int64_t columns = 0;
-    for (int i = 0; i < shape.count; ++i) {
-        const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+    for (const Linear linear : shape.list()) {
         for (const AdapterJob* adapter : users.adapters) {
             if (adapter->targets_linear(linear)) ranks.add(*adapter);
         }
         columns += linear_shape(view.lane_model, linear).out;
         ends.push_back(columns);
     }
-    for (int i = 0; i < shape.count; ++i) {
-        const std::int64_t out =
-            linear_shape(view.lane_model, shape.linears[static_cast<std::size_t>(i)]).out;
+    for (const Linear linear : shape.list()) {
+        const std::int64_t out = linear_shape(view.lane_model, linear).out;
         most = std::max(most, bytes_of_ranks({tokens, &out, 1}, segments, ranks));
     }
     return std::max(most, bytes_of_ranks({tokens, ends.data(), shape.count}, segments, ranks));
@@ -230,8 +228,7 @@ std::uint64_t gemm_workspace_bytes(const ReplicaView& view) {
 std::uint64_t gemm_timing_bytes(const ReplicaView& view, const StagePlan& stage) {
     if (!in_bf16(view.plan)) return 0;
     std::int64_t widest = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<LinearGroup>(g);
+    for (const LinearGroup group : linear_groups) {
         const LinearGroupShape shape = group_shape(view.lane_model, group);
         const std::int64_t blocks = column_blocks(view, group) + shape.count;
         widest = std::max(widest, shape.in + shape.out + blocks * view.replica.saved_columns);
@@ -269,8 +266,8 @@ std::uint64_t operator_scratch_bytes(const Job& job, const ReplicaView& view,
         bytes =
             std::max({bytes, group_scratch(view, shape, users), pass_scratch(view, shape, users)});
     };
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape shape = group_shape(view.lane_model, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const LinearGroupShape shape = group_shape(view.lane_model, group);
         if (shape.count > 0) count(shape);
     }
     bytes = std::max({bytes, gated_scratch(view, users), expert_scratch(view)});

@@ -13,8 +13,7 @@ namespace {
 
 std::uint64_t linear_bytes(const ReplicaView& view, std::int64_t layer) {
     std::uint64_t bytes = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<LinearGroup>(g);
+    for (const LinearGroup group : linear_groups) {
         if (group_shape(view.lane_model, layer, group).count == 0) continue;
         bytes += group_bytes(view, group);
     }
@@ -146,8 +145,8 @@ std::uint64_t group_bytes(const ReplicaView& view, LinearGroup group) {
 
 std::uint64_t unit_scale_bytes(const ReplicaView& view) {
     std::int64_t widest = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        widest = std::max(widest, group_shape(view.lane_model, static_cast<LinearGroup>(g)).in);
+    for (const LinearGroup group : linear_groups) {
+        widest = std::max(widest, group_shape(view.lane_model, group).in);
     }
     if (const ExpertSpec* experts = view.lane_model.experts()) {
         widest = std::max(

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/arithmetic.h"
@@ -18,10 +19,25 @@ struct LinearGroupShape {
     int count = 0;         ///< linears in the group
     std::int64_t in = 0;   ///< K
     std::int64_t out = 0;  ///< sum of N over the group
+
+    std::span<const Linear> list() const {
+        return {linears.data(), static_cast<std::size_t>(count)};
+    }
 };
 /// Of the layers that have it; of a layer: nothing where the layer does not.
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group);
 LinearGroupShape group_shape(const ModelSpec& model, std::int64_t layer, LinearGroup group);
+/// Calls use(linear, LinearShape, first row) for each linear of a group, with its rows in the
+/// group's matrix.
+template <class Use>
+void for_linears(const ModelSpec& model, const LinearGroupShape& group, const Use& use) {
+    std::int64_t row = 0;
+    for (const Linear linear : group.list()) {
+        const LinearShape shape = linear_shape(model, linear);
+        use(linear, shape, row);
+        row += shape.out;
+    }
+}
 /// What LoRA may be on in a group: its linears, or those in experts.
 std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group);
 

@@ -283,12 +283,10 @@ WorkspaceLayout workspace_layout(const ReplicaView& view, const StagePlan& stage
     std::int64_t largest_group = 0;
     std::int64_t widest_codes = 0;
     std::int64_t transposed = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const auto group = static_cast<LinearGroup>(g);
+    for (const LinearGroup group : linear_groups) {
         const LinearGroupShape shape = group_shape(model, group);
         widest_in = std::max(widest_in, shape.in + column_blocks(view, group) * r);
-        for (int i = 0; i < shape.count; ++i) {
-            const Linear linear = shape.linears[static_cast<std::size_t>(i)];
+        for (const Linear linear : shape.list()) {
             widest_linear = std::max({widest_linear, shape.in, linear_shape(model, linear).out});
         }
         widest_out = std::max(widest_out, shape.out + shape.count * r);
@@ -357,16 +355,15 @@ std::int64_t adapter_parameters(const AdapterJob& adapter, const ModelSpec& mode
 std::int64_t projected_floats(const AdapterJob& adapter, const ModelSpec& model) {
     if (!adapter.form.projects) return 0;
     std::int64_t features = 0;
-    for (int g = 0; g < linear_group_count; ++g) {
-        const LinearGroupShape group = group_shape(model, static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        const LinearGroupShape shape = group_shape(model, group);
         bool any = false;
-        for (int i = 0; i < group.count; ++i) {
-            const Linear linear = group.linears[static_cast<std::size_t>(i)];
+        for (const Linear linear : shape.list()) {
             if (!adapter.targets_linear(linear)) continue;
             any = true;
             features += 3 * linear_shape(model, linear).out;
         }
-        if (any) features += group.in;
+        if (any) features += shape.in;
     }
     return adapter.r * features;
 }

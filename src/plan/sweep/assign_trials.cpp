@@ -142,15 +142,6 @@ std::optional<std::vector<std::vector<std::int32_t>>> milp_assignment(
 constexpr double bisected_to = 1e-3;  // of the makespan
 constexpr double smaller_by = 1e-9;   // a gain has to be more than rounding
 
-std::vector<std::int32_t> queue_of(std::span<const std::int32_t> counts) {
-    std::vector<std::int32_t> queue;
-    for (std::size_t c = 0; c < counts.size(); ++c) {
-        queue.insert(queue.end(), static_cast<std::size_t>(counts[c]),
-                     static_cast<std::int32_t>(c));
-    }
-    return queue;
-}
-
 class ContiguousSearch {
   public:
     ContiguousSearch(const SweepReplica& replica, const SweepRules& rules,

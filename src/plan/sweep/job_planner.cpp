@@ -157,15 +157,6 @@ class PolicySearch {
     JobPolicy best_;
 };
 
-std::vector<std::int32_t> classes_of(const std::vector<std::int32_t>& counts) {
-    std::vector<std::int32_t> queue;
-    for (std::size_t c = 0; c < counts.size(); ++c) {
-        queue.insert(queue.end(), static_cast<std::size_t>(counts[c]),
-                     static_cast<std::int32_t>(c));
-    }
-    return queue;
-}
-
 }  // namespace
 
 double JobPolicy::rate() const {
@@ -191,7 +182,7 @@ JobSchedule plan_jobs(std::span<const SweepReplica> degrees, const SweepRules& r
         for (const auto& [degree, job] : throughput_policy(degrees, left, values, free).jobs) {
             left = without(left, job.counts);
             free -= degrees[degree].ranks();
-            const double seconds = sweep_seconds(degrees[degree], rules, classes_of(job.counts));
+            const double seconds = sweep_seconds(degrees[degree], rules, queue_of(job.counts));
             running.push_back({degree, job.counts, now, now + seconds});
             schedule.jobs.push_back(running.back());
         }

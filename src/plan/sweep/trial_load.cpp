@@ -195,4 +195,13 @@ TrialClasses expected_trials(const Job& job, const ModelSpec& model,
                             {sweep.rungs, sweep.reduction_factor, sweep.rung_eval_samples});
 }
 
+std::vector<std::int32_t> queue_of(std::span<const std::int32_t> counts) {
+    std::vector<std::int32_t> queue;
+    for (std::size_t c = 0; c < counts.size(); ++c) {
+        queue.insert(queue.end(), static_cast<std::size_t>(counts[c]),
+                     static_cast<std::int32_t>(c));
+    }
+    return queue;
+}
+
 }  // namespace loratrain

@@ -67,4 +67,7 @@ TrialClasses trial_classes(const Job& job, const ModelSpec& model,
 TrialClasses expected_trials(const Job& job, const ModelSpec& model,
                              std::span<const DatasetInfo> datasets);
 
+/// The class of each of counts[c] trials of class c, class by class.
+std::vector<std::int32_t> queue_of(std::span<const std::int32_t> counts);
+
 }  // namespace loratrain

@@ -1,4 +1,4 @@
-#include "model/scratch.h"
+#include "model/workspace.h"
 
 #include <gtest/gtest.h>
 

@@ -26,9 +26,8 @@ Groups paying(const ModelSpec& model, std::int64_t tokens, std::int32_t pads, in
     replica.microbatch_tokens = tokens;
     replica.pad_columns = pads;
     ReplicaPlan chosen = replica;
-    for (int g = 0; g < linear_group_count; ++g) {
-        chosen.joined[static_cast<std::size_t>(g)] =
-            joining_pays(only_replica(plan), static_cast<LinearGroup>(g));
+    for (const LinearGroup group : linear_groups) {
+        chosen.joined[static_cast<std::size_t>(group)] = joining_pays(only_replica(plan), group);
     }
     return joined_groups(chosen);
 }

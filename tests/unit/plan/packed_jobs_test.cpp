@@ -40,7 +40,7 @@ PackedJob packed_by_trying(const SweepReplica& replica, const ClassCounts& count
                            const std::vector<double>& values) {
     PackedJob best;
     for_each_choice(counts, [&](const ClassCounts& choice) {
-        if (expanded(choice).empty() || !fits_together(replica, choice)) return;
+        if (queue_of(choice).empty() || !fits_together(replica, choice)) return;
         const PackedJob job{choice, value_of(choice, values), packed_seconds(replica, choice)};
         if (job.rate() > best.rate()) best = job;
     });

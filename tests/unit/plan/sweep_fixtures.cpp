@@ -69,13 +69,4 @@ ClassCounts difference(const ClassCounts& all, const ClassCounts& taken) {
     return left;
 }
 
-std::vector<std::int32_t> expanded(const ClassCounts& counts) {
-    std::vector<std::int32_t> queue;
-    for (std::size_t c = 0; c < counts.size(); ++c) {
-        queue.insert(queue.end(), static_cast<std::size_t>(counts[c]),
-                     static_cast<std::int32_t>(c));
-    }
-    return queue;
-}
-
 }  // namespace loratrain::plan_test

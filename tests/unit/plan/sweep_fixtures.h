@@ -23,7 +23,4 @@ void for_each_choice(const ClassCounts& counts, const std::function<void(const C
 
 ClassCounts difference(const ClassCounts& all, const ClassCounts& taken);
 
-/// The class of each trial, in class order.
-std::vector<std::int32_t> expanded(const ClassCounts& counts);
-
 }  // namespace loratrain::plan_test

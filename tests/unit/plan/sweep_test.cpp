@@ -67,7 +67,7 @@ double drain_by_trying(const SweepReplica& replica, const std::vector<std::int32
 class RoundWalk {
   public:
     RoundWalk(const SweepReplica& replica, const SweepRules& rules, const ClassCounts& counts)
-        : replica_(replica), rules_(rules), waiting_(expanded(counts)) {}
+        : replica_(replica), rules_(rules), waiting_(queue_of(counts)) {}
 
     double run() {
         while (!waiting_.empty() || !training_.empty()) {
@@ -138,11 +138,11 @@ SweepRules random_rules(std::uint64_t seed) {
 /// The least makespan over all ways of giving the trials to the replicas.
 double least_makespan(const SweepReplica& replica, const SweepRules& rules,
                       const ClassCounts& counts, int replicas) {
-    const double own = sweep_seconds(replica, rules, expanded(counts));
+    const double own = sweep_seconds(replica, rules, queue_of(counts));
     if (replicas == 1) return own;
     double best = own;
     for_each_choice(counts, [&](const ClassCounts& choice) {
-        const double first = sweep_seconds(replica, rules, expanded(choice));
+        const double first = sweep_seconds(replica, rules, queue_of(choice));
         if (first >= best) return;
         const double others =
             least_makespan(replica, rules, difference(counts, choice), replicas - 1);
@@ -207,7 +207,7 @@ void expect_closed_near_simulated(const Case& test, const Plan& plan) {
     const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
     const SweepReplica replica = sweep_replica(test.job, plan, trials);
     const double simulated = predict(test.job, plan, test.datasets, 16).seconds;
-    const double closed = sweep_seconds(replica, {}, expanded(trials.counts()));
+    const double closed = sweep_seconds(replica, {}, queue_of(trials.counts()));
     EXPECT_NEAR(closed, simulated, 0.02 * simulated);
 }
 
@@ -289,7 +289,7 @@ TEST(SimulateSweep, AgreesWithAWalkRoundByRound) {
         const SweepReplica replica = random_replica(seed, 3, 5);
         const ClassCounts counts = random_counts(seed, replica, 12);
         const SweepRules rules = random_rules(seed);
-        const QueueRun run = simulate_sweep(replica, rules, expanded(counts));
+        const QueueRun run = simulate_sweep(replica, rules, queue_of(counts));
         const double walked = RoundWalk(replica, rules, counts).run();
         ASSERT_NEAR(run.seconds, walked, 1e-9 * walked) << "seed " << seed;
         double last = 0.0;
@@ -318,7 +318,7 @@ TEST(SimulateSweep, AgreesWithTheSimulatorOfWindows) {
     const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
     const SweepReplica replica = sweep_replica(test.job, plan, trials);
     const double simulated = predict(test.job, plan, test.datasets, 16).seconds;
-    const double closed = sweep_seconds(replica, {}, expanded(trials.counts()));
+    const double closed = sweep_seconds(replica, {}, queue_of(trials.counts()));
     EXPECT_NEAR(closed, simulated, 0.05 * simulated);
 }
 
@@ -354,7 +354,7 @@ TEST(AssignTrials, ComesNearTheBestPartition) {
             EXPECT_DOUBLE_EQ(found.seconds[g], sweep_seconds(replica, {}, found.queues[g]));
         }
         std::sort(all.begin(), all.end());
-        EXPECT_EQ(all, expanded(counts));
+        EXPECT_EQ(all, queue_of(counts));
         EXPECT_GE(found.makespan(), least * (1.0 - 1e-9));
         EXPECT_LE(found.makespan(), 1.03 * least) << "seed " << seed;
         worst = std::max(worst, found.makespan() / least);

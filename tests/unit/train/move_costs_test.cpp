@@ -1,4 +1,4 @@
-#include "train/workers/move_costs.h"
+#include "train/workers/adapter_queues.h"
 
 #include <gtest/gtest.h>
 
