@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -65,6 +66,18 @@ DataKind kind_for(const LossJob& loss) {
     if (loss.loss == Loss::kto) return DataKind::labelled;
     return loss.is_of_pairs() || loss.is_contrastive() ? DataKind::pairs : DataKind::single;
 }
+
+/// What rows of tokens need of the model where a replica has several of something.
+struct ShapeNeed {
+    Ability ability;
+    const char* key;  ///< of parallel.deployment
+    int ReplicaJob::*number;
+    bool is_of(const ReplicaJob& replica) const { return replica.*number > 1; }
+};
+constexpr ShapeNeed shape_needs[] = {
+    {Ability::tokens_on_lanes, "tp", &ReplicaJob::tensor},
+    {Ability::tokens_on_stages, "pp", &ReplicaJob::stages},
+};
 
 }  // namespace
 
@@ -203,18 +216,22 @@ void AdapterChecks::tokens(const AdapterJob& adapter, BackendKind backend,
                            const std::vector<ReplicaJob>& replicas) {
     if (adapter.trainable_token_indices.empty()) return;
     const std::string key = where(cat("adapters.", adapter.name, ".trainable_token_indices"));
-    const auto limited = [&](bool wanted, Ability ability) {
-        const ModelLimit* limit = wanted ? limit_of(model_, ability) : nullptr;
-        if (limit != nullptr) problems_.add(key, limit->what(model_), limit->hint);
+    const auto limited = [&](Ability ability, const std::string& value) {
+        const ModelLimit* limit = limit_of(model_, ability);
+        if (limit == nullptr) return;
+        const std::size_t tokens = adapter.trainable_token_indices.size();
+        problems_.add(key,
+                      cat("has ", tokens, tokens == 1 ? " token" : " tokens", ", but ",
+                          limit->what(model_), value),
+                      limit->hint);
     };
-    const auto any = [&](const auto& holds) {
-        return std::any_of(replicas.begin(), replicas.end(), holds);
-    };
-    limited(backend == BackendKind::cuda, Ability::tokens_on_gpus);
-    limited(any([](const ReplicaJob& replica) { return replica.tensor > 1; }),
-            Ability::tokens_on_lanes);
-    limited(any([](const ReplicaJob& replica) { return replica.stages > 1; }),
-            Ability::tokens_on_stages);
+    if (backend == BackendKind::cuda) limited(Ability::tokens_on_gpus, "");
+    for (const ShapeNeed& need : shape_needs) {
+        const auto found = std::find_if(replicas.begin(), replicas.end(),
+                                        [&](const ReplicaJob& of) { return need.is_of(of); });
+        if (found == replicas.end()) continue;
+        limited(need.ability, cat("; a replica has ", need.key, ": ", (*found).*need.number));
+    }
     for (const std::int32_t token : adapter.trainable_token_indices) {
         if (token < model_.vocab_size) continue;
         return problems_.add(
@@ -404,6 +421,16 @@ AdapterPlan AdapterChecks::plan(const AdapterJob& adapter, const DatasetInfo& in
     }
     result.total_steps = possible ? static_cast<std::int32_t>(steps) : 1;
     return result;
+}
+
+bool can_hold_adapters(const Job& job, const ModelSpec& model, const ReplicaJob& replica) {
+    const bool trains_rows = std::any_of(
+        job.adapters.begin(), job.adapters.end(),
+        [](const AdapterJob& adapter) { return !adapter.trainable_token_indices.empty(); });
+    return !trains_rows ||
+           std::none_of(std::begin(shape_needs), std::end(shape_needs), [&](const ShapeNeed& need) {
+               return need.is_of(replica) && !can(model, need.ability);
+           });
 }
 
 void take_lengths(const DatasetInfo& info, Plan& plan) {

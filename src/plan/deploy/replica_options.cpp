@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "plan/cost/cost_model.h"
 #include "plan/cost/device.h"
 #include "plan/cost/host_links.h"
+#include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/check_precision.h"
 #include "plan/deploy/keep_layers.h"
 #include "plan/deploy/partition_layers.h"
@@ -97,8 +99,7 @@ class OptionList {
         if (plan_.bytes_per_rank == 0) return std::nullopt;
         std::vector<ReplicaJob> cuts;
         for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
-            if (!may_have(tensor)) continue;
-            for (std::int32_t n = 1; n <= most_stages(tensor); ++n) cuts.push_back({tensor, n});
+            std::ranges::copy(cuts_of(tensor), std::back_inserter(cuts));
         }
         const auto rank_of = [&](const ReplicaJob& cut) {
             return std::tuple(cut.tensor * cut.stages, hosts_of_lanes(cut.tensor), cut.stages);
@@ -123,7 +124,7 @@ class OptionList {
         found_.task.adapters =
             static_cast<double>(std::max<std::size_t>(1, plan_.first_admitted.size()));
         for (const std::int32_t tensor : tensor_degrees(plan_.model)) {
-            if (may_have(tensor)) add_stages_of(tensor);
+            add_stages_of(tensor);
         }
         add_samples();
         return std::move(found_);
@@ -136,8 +137,17 @@ class OptionList {
                (!plan_.fp8_linears || takes_fp8(lane_model(plan_.model, tensor)));
     }
 
-    std::int32_t most_stages(std::int32_t tensor) const {
-        return std::min(static_cast<std::int32_t>(plan_.model.layers), cluster_.ranks / tensor);
+    /// The replicas of so many lanes that the job may have, fewest stages first.
+    std::vector<ReplicaJob> cuts_of(std::int32_t tensor) const {
+        std::vector<ReplicaJob> cuts;
+        if (!may_have(tensor)) return cuts;
+        const std::int32_t most =
+            std::min(static_cast<std::int32_t>(plan_.model.layers), cluster_.ranks / tensor);
+        for (std::int32_t n = 1; n <= most; ++n) {
+            const ReplicaJob cut{tensor, n};
+            if (can_hold_adapters(job_, plan_.model, cut)) cuts.push_back(cut);
+        }
+        return cuts;
     }
 
     std::int32_t hosts_of_lanes(std::int32_t tensor) const {
@@ -160,8 +170,10 @@ class OptionList {
     }
 
     void add_stages_of(std::int32_t tensor) {
+        const std::vector<ReplicaJob> cuts = cuts_of(tensor);
+        if (cuts.empty()) return;
         const CostModel costs = costs_of_lanes(tensor);
-        for (std::int32_t n = 1; n <= most_stages(tensor); ++n) add(tensor, n, costs);
+        for (const ReplicaJob& cut : cuts) add(tensor, cut.stages, costs);
     }
 
     Plan plan_of(std::int32_t tensor, std::int32_t stages, const CostModel& costs) const {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "plan/deploy/make_plan.h"
 
 namespace loratrain {
 
@@ -23,6 +24,8 @@ class SweepDeployer {
     SweepDeployment run() {
         for (const auto& [tensor, stages] : shapes_.cuts()) try_cut(tensor, stages);
         if (candidates_.empty()) {
+            // First what keeps the job from training on any replica.
+            plan_before_deployment(task_.job, task_.model, task_.datasets, task_.cluster);
             throw InputError(cat(task_.job.path, ": sweep"),
                              cat("no trial fits on ", task_.cluster.ranks, " ranks"),
                              "use more ranks, recompute: layer, or shorter samples");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/make_plan.h"
 #include "plan/deploy/workload.h"
 #include "plan/memory/fit_memory.h"
@@ -56,10 +57,11 @@ SweepShapes::SweepShapes(const SweepTask& task)
 std::vector<std::pair<std::int32_t, std::int32_t>> SweepShapes::cuts(std::int32_t ranks) const {
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts;
     for (const std::int32_t tensor : tensor_degrees(task_.model)) {
-        const bool possible = is_power_of_two(tensor) && ranks % tensor == 0;
-        if (possible && ranks / tensor <= task_.model.layers) {
-            cuts.emplace_back(tensor, ranks / tensor);
-        }
+        const std::int32_t stages = ranks / tensor;
+        const bool possible = is_power_of_two(tensor) && ranks % tensor == 0 &&
+                              stages <= task_.model.layers &&
+                              can_hold_adapters(task_.job, task_.model, {tensor, stages});
+        if (possible) cuts.emplace_back(tensor, stages);
     }
     return cuts;
 }

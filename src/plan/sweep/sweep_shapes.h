@@ -32,7 +32,7 @@ class SweepShapes {
     explicit SweepShapes(const SweepTask& task);
 
     /// (lanes, stages) of replicas on `ranks` ranks, fewest lanes first. Lanes are powers of two
-    /// that can share the model.
+    /// that can share the model. Replicas that cannot hold the job's adapters are left out.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts(std::int32_t ranks) const;
     /// The same for all divisors of the cluster's ranks, fewest ranks first.
     std::vector<std::pair<std::int32_t, std::int32_t>> cuts() const;

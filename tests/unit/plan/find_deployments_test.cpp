@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/error.h"
 #include "unit/plan/deployment_cases.h"
@@ -66,6 +68,37 @@ TEST(FindDeployments, RowsOfTokensOfATiedHeadTakeReplicas) {
     for (const auto& one : found.fastest) {
         for (const ReplicaJob& replica : one.deployment) EXPECT_EQ(replica.stages, 1);
     }
+}
+
+/// The smallest that is hinted at is one that the job may have too.
+TEST(FindDeployments, NoOptionIsRefusedBecauseOfRowsOfTokens) {
+    Case test = skewed_case(4);
+    test.model.tie_word_embeddings = true;
+    const auto shapes_of = [&] {
+        const Plan base = plan_before_deployment(test.job, test.model, test.datasets, test.cluster);
+        std::set<std::pair<int, int>> shapes;
+        for (const ReplicaJob& replica :
+             replica_options(test.job, base, test.datasets, test.cluster).replicas) {
+            shapes.emplace(replica.tensor, replica.stages);
+        }
+        return shapes;
+    };
+    ASSERT_GT(shapes_of().size(), 3U);
+    test.job.adapters.back().trainable_token_indices = {1};
+    EXPECT_EQ(shapes_of(), (std::set<std::pair<int, int>>{{1, 1}}));
+    test.model.tie_word_embeddings = false;
+    EXPECT_EQ(shapes_of(), (std::set<std::pair<int, int>>{{1, 1}, {1, 2}, {1, 3}, {1, 4}}));
+
+    test = tight_case(4);
+    const auto smallest = [&] {
+        const Plan base = plan_before_deployment(test.job, test.model, test.datasets, test.cluster);
+        return smallest_replica_for(test.job, base, test.datasets, test.cluster, 200);
+    };
+    ASSERT_TRUE(smallest());
+    EXPECT_GT(smallest()->replica.tensor, 1);
+    test.job.adapters.back().trainable_token_indices = {1};
+    ASSERT_TRUE(smallest());
+    EXPECT_EQ(smallest()->replica.tensor, 1);
 }
 
 /// What no run exceeds is no less than what runs are predicted to do.

@@ -578,6 +578,36 @@ TEST(DeploySweep, WantsARankThatHoldsATrial) {
                  InputError);
 }
 
+/// Also where such a trial is not among those that shapes are planned for.
+TEST(DeploySweep, PlansNoReplicaThatCannotHoldATrial) {
+    Case test = sweep_case(23);
+    test.model.tie_word_embeddings = true;
+    test.job.adapters.back().trainable_token_indices = {1};
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    const SweepTask task{test.job, test.model, test.datasets, test.cluster, trials, {}};
+    using Cuts = std::vector<std::pair<std::int32_t, std::int32_t>>;
+    EXPECT_EQ(SweepShapes(task).cuts(), (Cuts{{1, 1}}));
+    for (const SweepOption& option : deploy_sweep(task).options) {
+        EXPECT_EQ(option.shape.tensor * option.shape.stages, 1);
+    }
+    test.model.tie_word_embeddings = false;
+    EXPECT_EQ(SweepShapes(task).cuts(), (Cuts{{1, 1}, {1, 2}, {1, 4}}));
+}
+
+TEST(DeploySweep, SaysWhatNoReplicaCanDo) {
+    Case test = sweep_case(3);
+    test.job.adapters.back().trainable_token_indices = {1};
+    test.cluster.backend = BackendKind::cuda;
+    const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
+    try {
+        deploy_sweep({test.job, test.model, test.datasets, test.cluster, trials, {}});
+        FAIL() << "rows of tokens are trained on GPUs";
+    } catch (const InputError& error) {
+        EXPECT_EQ(error.problems().front().what,
+                  "has 1 token, but rows of tokens are not trained on GPUs");
+    }
+}
+
 TEST(DeploySweep, TakesFewerTrialsAtATimeWhereMemoryIsShort) {
     Case test = sweep_case(12);
     const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
