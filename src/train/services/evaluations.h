@@ -26,9 +26,11 @@ struct StartKey {
 /// The key, or none if no other adapter is known to start alike:
 /// - LoRA and VeRA start as the base model, since their product is exactly zero;
 /// - DoRA scales rows by m / |W|, which may round: it starts as DoRA on the same linears;
+/// - a head that is tied to the embedding computes the logits of trained rows of tokens apart, with
+///   other roundings: it starts as another with the same rows;
 /// - none with init_from, with PiSSA or OLoRA (their first factors come from W and cancel but for
 ///   rounding), and for DoRA with patterns.
-std::optional<StartKey> start_key(const AdapterJob& adapter);
+std::optional<StartKey> start_key(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Evaluations, and early stopping by their results. Results come while later steps train. If a
 /// result may end an adapter, no round is planned before it has come, so that the adapter never

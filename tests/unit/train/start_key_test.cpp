@@ -10,11 +10,13 @@ namespace loratrain {
 namespace {
 
 /// The key of an adapter that `change` has made another.
-std::optional<StartKey> key_of(const std::function<void(AdapterJob&)>& change) {
+std::optional<StartKey> key_of(const std::function<void(AdapterJob&)>& change, bool tied = false) {
     AdapterJob adapter;
     change(adapter);
     adapter.form = form_of(adapter);
-    return start_key(adapter);
+    ModelSpec model;
+    model.tie_word_embeddings = tied;
+    return start_key(adapter, model);
 }
 
 const std::optional<StartKey> plain = key_of([](AdapterJob&) {});
@@ -83,6 +85,24 @@ TEST(StartKey, DoraBeginsAsDoraOnTheSameLinears) {
                   dora(a);
                   a.targets[1] = false;
               }));
+}
+
+TEST(StartKey, RowsOfTokensOfATiedHeadBeginAsTheSameRows) {
+    const auto with = [](std::vector<std::int32_t> tokens, bool dora = false) {
+        return [tokens = std::move(tokens), dora](AdapterJob& a) {
+            a.trainable_token_indices = tokens;
+            a.use_dora = dora;
+        };
+    };
+    const auto dora = [](AdapterJob& a) { a.use_dora = true; };
+    EXPECT_EQ(key_of(with({1, 2})), plain);
+    EXPECT_TRUE(key_of(with({1, 2}), true));
+    EXPECT_NE(key_of(with({1, 2}), true), plain);
+    EXPECT_NE(key_of(with({1, 2}), true), key_of(with({12}), true));
+    EXPECT_EQ(key_of(with({1, 2}), true), key_of(with({2, 1}), true));
+    EXPECT_NE(key_of(with({1, 2}, true), true), key_of(with({1, 2}), true));
+    EXPECT_NE(key_of(with({1, 2}, true), true), key_of(dora, true));
+    EXPECT_EQ(key_of(with({1, 2}, true)), key_of(dora));
 }
 
 }  // namespace
