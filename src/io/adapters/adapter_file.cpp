@@ -51,7 +51,8 @@ void check_tensor(const SafetensorsFile& file, const std::string& name,
     }
 }
 
-/// PEFT writes the base's own too where the head or the embedding is a target.
+/// PEFT writes the base's own too where the head or the embedding is a target, and where the
+/// embedding has another size than that of the base it was made from: resize_token_embeddings().
 void check_base_tensors(const SafetensorsFile& file, const ModelSpec& model,
                         std::set<std::string>& known, CappedProblems& problems) {
     const std::vector<std::int64_t> shape{model.vocab_size, model.hidden_size};
@@ -59,11 +60,37 @@ void check_base_tensors(const SafetensorsFile& file, const ModelSpec& model,
         known.insert(own.tensor);
         const auto found = file.entries().find(own.tensor);
         if (found == file.entries().end() || found->second.shape == shape) continue;
-        problems.add(cat(file.path(), ":", own.tensor),
-                     cat("has shape ", shape_text(found->second.shape), ", that of the base is ",
-                         shape_text(shape)),
-                     "it was resized: import a base that has the new vocabulary");
+        problems.add(
+            cat(file.path(), ":", own.tensor),
+            cat("has shape ", shape_text(found->second.shape), ", that of the base is ",
+                shape_text(shape)),
+            "the embedding was resized: save the resized model with save_pretrained(), and "
+            "import that folder: loratrain import-hf");
     }
+}
+
+/// PEFT writes the trained rows of a tied head twice where it writes the base's own.
+void check_rows_of_head(const SafetensorsFile& file, const AdapterJob& adapter,
+                        const ModelSpec& model, std::set<std::string>& known,
+                        CappedProblems& problems) {
+    if (!model.tie_word_embeddings || !has_token_rows(adapter.form)) return;
+    const FormTensor rows = token_rows(std::ssize(adapter.trainable_token_indices));
+    const std::string name = peft_tensor_name(outer_layer(model, Linear::head), Linear::head, rows);
+    if (!file.entries().contains(name)) return;
+    known.insert(name);
+    const std::vector<std::int64_t> shape =
+        tensor_shape(rows, 0, linear_shape(model, Linear::embedding));
+    check_tensor(file, name, shape, problems);
+    const std::string own = peft_tensor_name(embedding_layer, Linear::embedding, rows);
+    const auto can_be_read = [&](const std::string& tensor) {
+        const auto found = file.entries().find(tensor);
+        return found != file.entries().end() && found->second.shape == shape &&
+               float_format(found->second.dtype);
+    };
+    if (!can_be_read(name) || !can_be_read(own)) return;
+    if (file.read_floats(name) == file.read_floats(own)) return;
+    problems.add(cat(file.path(), ":", name), cat("has other values than ", own),
+                 "the head is the embedding, so both have the same rows: take one of them out");
 }
 
 std::string tensor_names(const AdapterForm& form) {
@@ -93,7 +120,8 @@ void check_tensors(const SafetensorsFile& file, const AdapterJob& adapter, const
         for (int i = 0; i < linear_count; ++i) check(layer, static_cast<Linear>(i));
     }
     for (const Linear linear : outer_linears) check(outer_layer(model, linear), linear);
-    if (adapter.targets_outer()) check_base_tensors(file, model, known, problems);
+    check_base_tensors(file, model, known, problems);
+    check_rows_of_head(file, adapter, model, known, problems);
     for (const NamedTensor& projection : vera_projection_shapes(adapter, model)) {
         known.insert(projection.name);
         const bool stored = file.entries().contains(projection.name);
@@ -270,7 +298,8 @@ std::vector<OwnWeight> own_weights(const ModelSpec& model) {
     std::vector<OwnWeight> found;
     for (const Linear linear : outer_linears) {
         const bool head = linear == Linear::head && !model.tie_word_embeddings;
-        for (const char* end : {".weight", ".base_layer.weight"}) {
+        for (const char* end :
+             {".weight", ".base_layer.weight", ".token_adapter.base_layer.weight"}) {
             found.push_back({cat("base_model.model.", module_path(0, linear), end),
                              head ? head_name : embedding_name});
         }

@@ -66,9 +66,11 @@ class AdapterFile {
 void warn_of_dead_rules(const std::vector<AdapterJob>& adapters, const ModelSpec& model);
 
 /// A tensor of an adapter's file that is the base's own. PEFT writes the head and the embedding
-/// beside LoRA on them, and puts them into the base when it loads the directory.
+/// beside LoRA on them and where the embedding was resized, and puts them into the base when it
+/// loads the directory.
 struct OwnWeight {
     std::string tensor;  ///< "base_model.model.lm_head.base_layer.weight", or without base_layer
+                         ///< or behind token_adapter, which has rows of tokens
     std::string weight;  ///< name in the base; the embedding's for a head that is tied to it
 };
 std::vector<OwnWeight> own_weights(const ModelSpec& model);

@@ -220,9 +220,72 @@ TEST_F(AdapterFileTest, ReadsWhatIsOnTheEmbedding) {
     list.back().shape[0] += 1;
     list.back().values.resize(static_cast<std::size_t>(element_count(list.back().shape)));
     write_adapter(dir(), adapter_, spec_, "some/model", list);
-    EXPECT_TRUE(has(refusal(), "it was resized"));
+    EXPECT_TRUE(has(refusal(), "the embedding was resized"));
     adapter_.targets_embedding = false;
     EXPECT_TRUE(has(refusal(), "embed_tokens"));
+}
+
+/// PEFT saves head and embedding beside any adapter whose base was resized.
+TEST_F(AdapterFileTest, SaysWhatToDoWithAResizedEmbedding) {
+    const std::string prefix = "base_model.model.";
+    std::vector<NamedTensor> list = tensors();
+    for (const std::string name : {"lm_head.weight", "model.embed_tokens.weight"}) {
+        NamedTensor own{prefix + name, {spec_.vocab_size, spec_.hidden_size}, {}};
+        own.values.assign(static_cast<std::size_t>(element_count(own.shape)), 1.0F);
+        list.push_back(own);
+    }
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(0, Linear::q, factor_a), list[0].values);
+    for (NamedTensor* own : {&list[list.size() - 2], &list.back()}) {
+        own->shape[0] += 2;
+        own->values.resize(static_cast<std::size_t>(element_count(own->shape)));
+    }
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    const std::string text = refusal();
+    EXPECT_TRUE(has(text, "lm_head.weight: has shape")) << text;
+    EXPECT_TRUE(has(text, "embed_tokens.weight: has shape")) << text;
+    EXPECT_TRUE(has(text, "that of the base is [")) << text;
+    EXPECT_TRUE(has(text, "the embedding was resized: save the resized model")) << text;
+    EXPECT_TRUE(has(text, "loratrain import-hf")) << text;
+    EXPECT_FALSE(has(text, "is not a tensor of this adapter")) << text;
+}
+
+/// PEFT writes rows of tokens of a tied head twice then, and the embedding behind them.
+TEST_F(AdapterFileTest, ReadsRowsOfTokensOfATiedHeadThatAreThereTwice) {
+    spec_.tie_word_embeddings = true;
+    adapter_.trainable_token_indices = {1, 3};
+    adapter_.form = form_of(adapter_);
+    const FormTensor rows = adapter_.form.tensors.back();
+    const LinearShape shape = linear_shape(spec_, Linear::embedding);
+    std::vector<NamedTensor> list;
+    for (const Linear linear : {Linear::q, Linear::down}) {
+        for (const FormTensor& of_form : lora_form().tensors) {
+            list.push_back({peft_tensor_name(0, linear, of_form),
+                            tensor_shape(of_form, 2, linear_shape(spec_, linear)),
+                            {}});
+        }
+    }
+    const std::string prefix = "base_model.model.";
+    const std::string suffix = ".token_adapter.trainable_tokens_delta";
+    for (const char* module : {"model.embed_tokens", "lm_head"}) {
+        list.push_back({prefix + module + suffix, tensor_shape(rows, 2, shape), {}});
+        list.push_back({prefix + module + ".token_adapter.base_layer.weight",
+                        {spec_.vocab_size, spec_.hidden_size},
+                        {}});
+    }
+    for (NamedTensor& tensor : list) {
+        tensor.values.assign(static_cast<std::size_t>(element_count(tensor.shape)), 0.5F);
+    }
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_EQ(AdapterFile(dir(), adapter_, spec_).read(embedding_layer, Linear::embedding, rows),
+              std::vector<float>(static_cast<std::size_t>(2 * spec_.hidden_size), 0.5F));
+    list[6].values.back() = 0.25F;
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_TRUE(has(refusal(), "lm_head" + suffix + ": has other values than"));
+    list[6].shape = {1, spec_.hidden_size};
+    list[6].values.resize(static_cast<std::size_t>(spec_.hidden_size));
+    write_adapter(dir(), adapter_, spec_, "some/model", list);
+    EXPECT_TRUE(has(refusal(), "lm_head" + suffix + ": has shape [1, "));
 }
 
 TEST_F(AdapterFileTest, RefusesVariants) {
