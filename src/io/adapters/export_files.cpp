@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/tensor.h"
 #include "io/adapters/adapter_file.h"
 #include "io/tensor_names.h"
 #include "io/weights/hf_family.h"
@@ -138,10 +139,83 @@ Texts faults_of_embedding(const ExportFiles& of, const ModelSpec& model) {
                 shape.out, ", ", said, "], as adapter_config.json and the base say")};
 }
 
-/// The base's own, which PEFT writes beside LoRA on the head or the embedding.
+using Shape = std::vector<std::int64_t>;
+
+/// Of what forms have beside A and B: magnitudes of DoRA, vectors of VeRA.
+Texts faults_of_vectors(const ExportFiles& of, const ModelSpec& model) {
+    Texts faults;
+    const auto check = [&](const FormTensor& tensor) {
+        for (const auto& [name, entry] : of.tensors) {
+            const std::string module = name_of_files(model, module_of(name, tensor.peft_suffix));
+            const std::optional<Linear> linear = linear_of(module, model);
+            if (!linear) continue;
+            const std::int64_t layer =
+                is_outer(*linear) ? outer_layer(model, *linear) : layer_in_name(module);
+            const int rank = of.job ? of.job->rank(layer, *linear) : 0;
+            const Shape wanted = tensor_shape(tensor, rank, target_of(model, layer, *linear).shape);
+            if (rank == 0 || entry.shape == wanted) continue;
+            faults.push_back(cat("tensor ", name, " has shape ", shape_text(entry.shape),
+                                 ", the base and r want ", shape_text(wanted)));
+        }
+    };
+    for (const AdapterForm& form : {dora_form(), vera_form(0.0)}) {
+        for (const FormTensor& tensor : form.tensors) {
+            if (tensor.axes.size() == 1) check(tensor);
+        }
+    }
+    return faults;
+}
+
+/// Rows of tokens, as trainable_token_indices has them: a list for the embedding, or a list of each
+/// module that is named.
+Texts faults_of_token_rows(const ExportFiles& of, const ModelSpec& model) {
+    const Json& said = of.get("trainable_token_indices");
+    Json lists = said;
+    if (said.is_array()) lists = {{module_name(Linear::embedding), said}};
+    if (!of.has("trainable_token_indices") || !lists.is_object()) return {};
+    Texts faults;
+    for (const auto& [module, ids] : lists.items()) {
+        const auto count = static_cast<std::int64_t>(ids.size());
+        const std::string suffix = cat(".", module, ".", token_rows(count).peft_suffix);
+        const Shape wanted{count, model.hidden_size};
+        const auto found = std::ranges::find_if(
+            of.tensors, [&](const auto& tensor) { return tensor.first.ends_with(suffix); });
+        if (found == of.tensors.end() || found->second.shape != wanted) {
+            faults.push_back(cat(
+                module, " has no rows ", shape_text(wanted), " of trainable_token_indices",
+                found == of.tensors.end() ? "" : cat(", but ", shape_text(found->second.shape))));
+        }
+        const auto beyond = std::ranges::find_if(ids, [&](const Json& id) {
+            return !id.is_number_integer() || id.get<std::int64_t>() < 0 ||
+                   id.get<std::int64_t>() >= model.vocab_size;
+        });
+        if (beyond == ids.end()) continue;
+        faults.push_back(cat("trainable_token_indices has ", json_text(*beyond),
+                             ", which is not one of the base's ", model.vocab_size, " tokens"));
+    }
+    return faults;
+}
+
+/// The base's own head and embedding, of a model that is in no other.
+Texts faults_of_own_weights(const ExportFiles& of, const ModelSpec& model) {
+    const Shape wanted{model.vocab_size, model.hidden_size};
+    Texts faults;
+    for (const OwnWeight& own : own_weights(model)) {
+        const auto found = of.tensors.find(own.tensor);
+        if (found == of.tensors.end() || found->second.shape == wanted) continue;
+        faults.push_back(cat("tensor ", own.tensor, " has shape ", shape_text(found->second.shape),
+                             ", that of the base is ", shape_text(wanted),
+                             ": the embedding was resized"));
+    }
+    return faults;
+}
+
+/// The base's own, which PEFT writes beside LoRA on the head or the embedding, and beside rows of
+/// tokens.
 bool is_tensor_of_base(const std::string& name) {
     return name.ends_with("lm_head.base_layer.weight") ||
-           name.ends_with(".embed_tokens.base_layer.weight");
+           name.ends_with(".embed_tokens.base_layer.weight") ||
+           name.ends_with(".token_adapter.base_layer.weight");
 }
 
 /// The base's own head or embedding, which PEFT loads into it.
@@ -204,8 +278,14 @@ std::vector<std::string> faults_of_tensors(const ExportFiles& of, Loader loader,
                tensor.first.ends_with(".lora_embedding_A");
     });
     if (of.is_lora() && !has_a) faults.emplace_back("it has no lora_A tensors");
-    const Texts embedding = faults_of_embedding(of, model);
-    faults.insert(faults.end(), embedding.begin(), embedding.end());
+    const auto add = [&](const Texts& more) {
+        faults.insert(faults.end(), more.begin(), more.end());
+    };
+    add(faults_of_embedding(of, model));
+    if (loader != Loader::peft) return faults;
+    add(faults_of_vectors(of, model));
+    add(faults_of_token_rows(of, model));
+    add(faults_of_own_weights(of, model));
     return faults;
 }
 

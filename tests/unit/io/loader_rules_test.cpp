@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/text.h"
+#include "io/adapters/export_files.h"
 #include "io/files.h"
 #include "io/safetensors.h"
 #include "io/weights/hf_config.h"
@@ -46,6 +48,11 @@ class LoaderRulesTest : public testing::Test {
             for (const std::string& line : result.advice) advice_ += line + "\n";
         }
         return text;
+    }
+    /// All that is wrong with a golden adapter's tensors for PEFT.
+    static std::string faults(const std::string& adapter, const ModelSpec& base) {
+        const ExportFiles files = read_export_files(golden_path(adapter), base);
+        return join(faults_of_tensors(files, Loader::peft, base), "\n");
     }
     static constexpr const char* all = "PEFT loads\nvLLM loads\nSGLang loads\nllama.cpp loads\n";
 
@@ -127,6 +134,38 @@ TEST_F(LoaderRulesTest, RowsOfTokens) {
     EXPECT_TRUE(has(text, "PEFT loads\nvLLM" + why)) << text;
     EXPECT_TRUE(has(text, "SGLang" + why)) << text;
     EXPECT_TRUE(has(text, "llama.cpp" + why)) << text;
+}
+
+TEST_F(LoaderRulesTest, RowsThatAreNotThoseOfTheTokens) {
+    const auto with = [&](const json& tokens) {
+        return check("llama/adapters/t_tokens/final", base_of("llama"),
+                     {{"trainable_token_indices", tokens}});
+    };
+    EXPECT_TRUE(has(with({7, 250}),
+                    "PEFT does not\nembed_tokens has no rows [2, 64] of trainable_token_indices, "
+                    "but [4, 64]\n"));
+    EXPECT_TRUE(has(with({7, 250, 3, 320}),
+                    "PEFT does not\ntrainable_token_indices has 320, which is not one of the "
+                    "base's 320 tokens\n"));
+    EXPECT_TRUE(has(with({{"embed_tokens", {7, 250, 3, 319}}}), "PEFT loads\n"));
+    EXPECT_TRUE(has(with({{"lm_head", {7}}}), "lm_head has no rows [1, 64]"));
+    ModelSpec wider = base_of("llama");
+    wider.hidden_size *= 2;
+    EXPECT_TRUE(has(faults("llama/adapters/t_tokens/final", wider),
+                    "embed_tokens has no rows [4, 128] of trainable_token_indices, but [4, 64]"));
+}
+
+TEST_F(LoaderRulesTest, VectorsOfAnotherShape) {
+    ModelSpec base = base_of("llama");
+    EXPECT_EQ(faults("llama/adapters/f_dora/final", base), "");
+    EXPECT_EQ(faults("llama/adapters/f_vera/final", base), "");
+    std::get<AttentionSpec>(base.descriptions[0].mixer).heads *= 2;
+    EXPECT_TRUE(has(faults("llama/adapters/f_dora/final", base),
+                    "q_proj.lora_magnitude_vector has shape [64], the base and r want [128]"));
+    EXPECT_TRUE(has(faults("llama/adapters/f_vera/final", base),
+                    "q_proj.vera_lambda_b has shape [64], the base and r want [128]"));
+    EXPECT_TRUE(has(check("llama/adapters/f_vera/final", base_of("llama"), {{"r", 3}}),
+                    ", the base and r want [3]"));
 }
 
 TEST_F(LoaderRulesTest, HeadsOfTiedModels) {
