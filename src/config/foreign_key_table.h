@@ -117,7 +117,8 @@ inline constexpr ForeignKey foreign_keys[] = {
      "loratrain import-hf --quantize nf4|int8|fp8"},
     {"additional_target lora_modules_to_save modules_to_save", "null",
      "whole modules stay frozen, embeddings and norms too: use LoRA, target_modules: all-linear, "
-     "or a list with lm_head or embed_tokens"},
+     "or a list with lm_head or embed_tokens; for new tokens trainable_token_indices: [32000, "
+     "32001]"},
     {"alora_invocation_tokens", "false null",
      "activated LoRA is not supported: an adapter works on every token"},
     {"arrow_config", "false null", "Arrow is not supported: adapters are not routed to each other"},

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "config/dead_rules.h"
+#include "config/job_words.h"
 #include "config/key_writer.h"
 #include "config/section_reader.h"
 #include "config/targets_text.h"
@@ -386,7 +387,11 @@ const OwnKey<AdapterJob> trained_tokens_key{
         const bool named = node->kind == Kind::map && node->children.size() == 1 &&
                            node->children.front().key == module_name(Linear::embedding);
         if (node->kind == Kind::map && !named) {
-            return section.problem(node->place, tokens_key, "is of other modules than embed_tokens",
+            std::vector<std::string> names;
+            for (const YamlNode& child : node->children) names.push_back(child.key);
+            return section.problem(node->place, tokens_key,
+                                   cat("is of ", names.empty() ? "no module" : join(names, ", "),
+                                       ", not of embed_tokens alone"),
                                    "give {embed_tokens: [32000, 32001]}, or the list alone");
         }
         read_token_ids(section, named ? node->children.front() : *node, tokens_key,
@@ -397,6 +402,18 @@ const OwnKey<AdapterJob> trained_tokens_key{
     }};
 
 namespace {
+
+/// "lm_head and embed_tokens", of which those that the adapter targets.
+std::string outer_names(const AdapterJob& job) {
+    std::vector<std::string> names;
+    if (job.targets_head) names.emplace_back(module_name(Linear::head));
+    if (job.targets_embedding) names.emplace_back(module_name(Linear::embedding));
+    return join(names, " and ");
+}
+
+std::string ratio_text(const AdapterJob& job) {
+    return cat("loraplus_lr_ratio: ", format_exact(job.loraplus_lr_ratio));
+}
 
 void check_trained_tokens(SectionReader& section, const AdapterJob& job) {
     const auto refuse = [&](const std::string& what, const char* hint) {
@@ -410,16 +427,19 @@ void check_trained_tokens(SectionReader& section, const AdapterJob& job) {
     }
     if (known.empty()) return;
     if (job.is_vera() || has_residual_start(job.form)) {
-        refuse("goes with LoRA and DoRA alone",
+        refuse(cat("goes with LoRA and DoRA alone, not with ",
+                   job.is_vera()
+                       ? std::string("peft_type: vera")
+                       : cat("init_lora_weights: ", word_of(initial_words, job.init_lora_weights))),
                "leave it out, or leave out peft_type: vera or the init_lora_weights that makes "
                "another form");
     }
     if (job.targets_outer()) {
-        refuse("does not go with lm_head and embed_tokens in target_modules",
-               "leave it out, or take these out of target_modules");
+        refuse(cat("does not go with ", outer_names(job), " in target_modules"),
+               "leave it out, or take lm_head and embed_tokens out of target_modules");
     }
     if (job.loraplus_lr_ratio != 1.0) {
-        refuse("does not go with loraplus_lr_ratio", "leave one of them out");
+        refuse(cat("does not go with ", ratio_text(job)), "leave one of them out");
     }
 }
 
@@ -441,14 +461,15 @@ void check_outer(SectionReader& section, const AdapterJob& job) {
                "init_lora_weights that makes another form");
     }
     if (job.targets_head && job.lora_dropout > 0.0) {
-        refuse("lm_head does not go with lora_dropout", "set lora_dropout: 0, or leave it out");
+        refuse(cat("lm_head does not go with lora_dropout: ", format_exact(job.lora_dropout)),
+               "set lora_dropout: 0, or leave it out");
     }
     if (by_layers) {
         refuse(name + " is in no layer of layers_to_transform",
                "leave it out, or name modules with their layers, as in 0.self_attn.q_proj");
     }
     if (job.targets_embedding && job.loraplus_lr_ratio != 1.0) {
-        refuse("embed_tokens does not go with loraplus_lr_ratio",
+        refuse(cat("embed_tokens does not go with ", ratio_text(job)),
                "leave one of them out: PEFT gives embeddings a rate of their own then");
     }
 }

@@ -55,7 +55,8 @@ void write_deployment(KeyWriter& out, const ParallelJob& parallel) {
 
 void read_token_ids(SectionReader& section, const YamlNode& node, const char* key,
                     std::vector<std::int32_t>& tokens) {
-    constexpr const char* hint = "give whole numbers from 0 on, as in [2, 32000]";
+    constexpr const char* hint =
+        "give whole numbers from 0 on, as in [2, 32000], or leave the key out";
     if (node.kind == YamlNode::Kind::map) {
         return section.problem(node.place, key, "is a mapping", hint);
     }

@@ -308,7 +308,7 @@ TEST_F(ModuleRules, TheHeadIsATargetByName) {
     expect_only(refused("target_modules: [q_proj, lm_head], peft_type: vera"), at(6),
                 key + "lm_head can be trained with plain LoRA alone", "leave out use_dora");
     expect_only(refused("target_modules: [q_proj, lm_head], lora_dropout: 0.1"), at(6),
-                key + "lm_head does not go with lora_dropout", "lora_dropout: 0");
+                key + "lm_head does not go with lora_dropout: 0.1", "set lora_dropout: 0");
     expect_only(refused("target_modules: [q_proj, lm_head], layers_to_transform: [0]"), at(6),
                 key + "lm_head is in no layer of layers_to_transform", "0.self_attn.q_proj");
 }
@@ -330,17 +330,19 @@ TEST_F(ModuleRules, TokensWhoseRowsAreTrained) {
     expect_only(refused("trainable_token_indices: [1, x]"), at(7),
                 of_defaults + "'x' is not a token id", "[2, 32000]");
     expect_only(refused("trainable_token_indices: {lm_head: [1]}"), at(7),
-                of_defaults + "is of other modules than embed_tokens", "{embed_tokens: ");
+                of_defaults + "is of lm_head, not of embed_tokens alone", "{embed_tokens: ");
+    expect_only(refused("trainable_token_indices: false"), at(7),
+                of_defaults + "'false' is not a token id", "or leave the key out");
     expect_only(refused("trainable_token_indices: [3, 1, 3]"), at(6), key + "has 3 twice", "once");
     expect_only(refused("trainable_token_indices: [3], target_modules: [q_proj, lm_head]"), at(6),
-                key + "does not go with lm_head and embed_tokens in target_modules",
-                "leave it out");
+                key + "does not go with lm_head in target_modules", "leave it out");
     expect_only(refused("trainable_token_indices: [3], peft_type: vera"), at(6),
-                key + "goes with LoRA and DoRA alone", "peft_type: vera");
+                key + "goes with LoRA and DoRA alone, not with peft_type: vera", "leave it out");
     expect_only(refused("trainable_token_indices: [3], init_lora_weights: olora"), at(6),
-                key + "goes with LoRA and DoRA alone", "init_lora_weights");
+                key + "goes with LoRA and DoRA alone, not with init_lora_weights: olora",
+                "leave it out");
     expect_only(refused("trainable_token_indices: [3], loraplus_lr_ratio: 4"), at(6),
-                key + "does not go with loraplus_lr_ratio", "one of them");
+                key + "does not go with loraplus_lr_ratio: 4", "one of them");
 }
 
 TEST_F(ModuleRules, TheEmbeddingIsATargetByName) {
@@ -370,7 +372,7 @@ TEST_F(ModuleRules, TheEmbeddingIsATargetByName) {
                     "leave out use_dora");
     }
     expect_only(refused(on + "loraplus_lr_ratio: 4"), at(6),
-                key + "embed_tokens does not go with loraplus_lr_ratio", "one of them");
+                key + "embed_tokens does not go with loraplus_lr_ratio: 4", "one of them");
     expect_only(refused(on + "layers_to_transform: [0]"), at(6),
                 key + "embed_tokens is in no layer of layers_to_transform", "0.self_attn.q_proj");
 }
