@@ -122,7 +122,7 @@ std::vector<Cell> adapter_row(const RunRecord& run, const AdapterResult& result)
     return row;
 }
 
-/// What an adapter trains: "LoRA", "rsLoRA, LoRA+ 16", "DoRA", "PiSSA", ...
+/// What an adapter trains: "LoRA", "rsLoRA, LoRA+ 16", "DoRA, 2 rows of tokens", "PiSSA", ...
 std::string form_text(const AdapterJob& adapter) {
     std::string text = adapter.use_rslora ? "rsLoRA" : "LoRA";
     if (adapter.is_vera()) text = "VeRA";
@@ -134,6 +134,8 @@ std::string form_text(const AdapterJob& adapter) {
     if (adapter.loraplus_lr_ratio != 1.0) {
         text += ", LoRA+ " + format_exact(adapter.loraplus_lr_ratio);
     }
+    const std::size_t tokens = adapter.trainable_token_indices.size();
+    if (tokens > 0) text += cat(", ", tokens, tokens == 1 ? " row" : " rows", " of tokens");
     return text;
 }
 

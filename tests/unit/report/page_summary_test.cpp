@@ -51,6 +51,9 @@ TEST(AdapterTable, KeysOfAdapters) {
     second.init_lora_weights = Initial::uniform;
     second.form = form_of(second);
     EXPECT_TRUE(shows(run, "DoRA"));
+    second.trainable_token_indices = {7, 250};
+    second.form = form_of(second);
+    EXPECT_TRUE(shows(run, "DoRA, 2 rows of tokens"));
 }
 
 TEST(AdapterTable, PlanThatDoesNotKnowAnAddedAdapterYet) {
