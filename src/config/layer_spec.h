@@ -131,6 +131,11 @@ struct DenseSpec {
 
 /// What files of Hugging Face call a layer's experts (io/tensor_names.h).
 enum class ExpertNames : std::uint8_t { usual, mixtral, glm4_moe, granitemoe, gpt_oss };
+/// Whether files have each kind of matrix of all experts of a layer in one tensor
+/// (io/weights/packed_experts.h).
+constexpr bool packs_experts(ExpertNames names) {
+    return names == ExpertNames::granitemoe || names == ExpertNames::gpt_oss;
+}
 
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
 /// with p = scores of the router's logits of a token, which the gate [count, H] makes of h, and

@@ -63,9 +63,7 @@ bool has_biased_experts(Of m) {
 }
 
 bool has_packed_experts(Of m) {
-    if (!has_experts(m)) return false;
-    const ExpertNames names = m.experts()->names;
-    return names == ExpertNames::granitemoe || names == ExpertNames::gpt_oss;
+    return has_experts(m) && packs_experts(m.experts()->names);
 }
 
 bool has_gpt_oss_experts(Of m) {

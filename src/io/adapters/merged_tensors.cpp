@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::int64_t block_floats = 2 << 20;
 
-/// How the model's files have experts (packed_experts.h).
-bool has_whole_experts(const ModelSpec& model) {
-    return has_experts(model) && (model.experts()->names == ExpertNames::gpt_oss ||
-                                  model.experts()->names == ExpertNames::granitemoe);
-}
 bool are_gates_and_ups_in_turn(const ModelSpec& model) {
     return has_experts(model) && model.experts()->names == ExpertNames::gpt_oss;
 }
@@ -264,7 +259,8 @@ void MergedTensors::add_pieces(const AdapterProducts& products) {
     for (const BaseTensor& tensor : base_tensors(model)) {
         Piece piece{tensor.name, tensor.shape, base_.dense_type_of(tensor.name),
                     products.of(tensor.name)};
-        if (has_whole_experts(model) && expert_in_name(tensor.name) != no_expert) {
+        const bool in_experts = expert_in_name(tensor.name) != no_expert;
+        if (in_experts && packs_experts(model.experts()->names)) {
             add_to_experts(std::move(piece), model, gate_up, down);
             continue;
         }
