@@ -169,6 +169,20 @@ void replace_directory(const std::string& temporary, const std::string& path) {
     remove_directory(former);
 }
 
+void write_directory_atomic(const std::string& path,
+                            const std::function<void(const std::string& temporary)>& write) {
+    const std::string temporary = path + temporary_suffix;
+    remove_directory(temporary);
+    try {
+        make_directory(temporary);
+        write(temporary);
+        replace_directory(temporary, path);
+    } catch (...) {
+        remove_directory(temporary);
+        throw;
+    }
+}
+
 void remove_directory(const std::string& path) {
     std::error_code error;
     fs::remove_all(path, error);

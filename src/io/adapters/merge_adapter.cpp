@@ -121,35 +121,33 @@ void check_form_fits(const ModelSpec& model, MergedForm form) {
                      limit->hint);
 }
 
+void require_new(const std::string& output) {
+    if (fs::exists(output)) throw InputError(output, "exists already", "choose another folder");
+}
+
 }  // namespace
 
 MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                           const std::string& output, const MergeOptions& options) {
-    if (fs::exists(output)) throw InputError(output, "exists already", "choose another folder");
+    require_new(output);
     if (options.form) check_form_fits(base.spec(), *options.form);
     const AdapterProducts products(dir, base);
     const MergedTensors merged(base, products, options.form);
     MergeReport report;
     report.modules = products.count();
-    const std::string temporary = output + ".tmp";
-    fs::remove_all(temporary);
-    make_directory(temporary);
-    try {
+    write_directory_atomic(output, [&](const std::string& temporary) {
         write_weights(temporary, merged, options.shard_bytes, report);
-    } catch (const InputError&) {
-        fs::remove_all(temporary);
-        throw;
-    }
-    write_config(temporary, base, options.form);
-    if (options.form) {
-        const Json changes =
-            surviving_changes_json(merged.changes(), word_of(merged_form_words, *options.form));
-        write_text_atomic(cat(temporary, "/", surviving_changes_name),
-                          dump_json(changes, 2) + "\n");
-        report.surviving = surviving_of_kinds(merged.changes());
-    }
-    copy_tokenizer_files(base.base_model_name(), temporary);
-    fs::rename(temporary, output);
+        write_config(temporary, base, options.form);
+        if (options.form) {
+            const Json changes =
+                surviving_changes_json(merged.changes(), word_of(merged_form_words, *options.form));
+            write_text_atomic(cat(temporary, "/", surviving_changes_name),
+                              dump_json(changes, 2) + "\n");
+            report.surviving = surviving_of_kinds(merged.changes());
+        }
+        copy_tokenizer_files(base.base_model_name(), temporary);
+        require_new(output);  // another program may have made it meanwhile
+    });
     return report;
 }
 

@@ -265,7 +265,9 @@ void HeartbeatLock::take_over(const std::string& dead, const std::string& what) 
         throw in_use(path_, what, holder_of(before->contents));
     }
     if (std::rename(temporary.c_str(), path_.c_str()) != 0) {
-        throw Error(path_ + ": cannot be replaced: " + system_reason());
+        const std::string reason = system_reason();
+        ::unlink(temporary.c_str());
+        throw Error(path_ + ": cannot be replaced: " + reason);
     }
     std::this_thread::sleep_for(seconds(options_.settle));
     const std::optional<Sight> after = look_at(path_);

@@ -43,13 +43,12 @@ bool is_damaged(const Job& job, const RunState& state, std::size_t adapter,
 template <class Write>
 void replace_best(const Job& job, const AdapterState& state, AdapterId adapter,
                   const Write& write) {
-    const std::string target = best_dir(job, index(adapter)).string();
-    const std::string temporary = target + ".tmp";
-    fs::remove_all(temporary);
-    write(temporary);
-    write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
-                                               format_exact(state.best_eval_loss), "\n"));
-    replace_directory(temporary, target);
+    write_directory_atomic(
+        best_dir(job, index(adapter)).string(), [&](const std::string& temporary) {
+            write(temporary);
+            write_text_atomic(temporary + "/BEST", cat("step ", state.best_step, ", eval loss ",
+                                                       format_exact(state.best_eval_loss), "\n"));
+        });
 }
 
 }  // namespace

@@ -80,6 +80,10 @@ CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, 
     make_directory(temporary_.string());
 }
 
+CheckpointWriter::~CheckpointWriter() {
+    if (fs::exists(temporary_)) remove_directory(temporary_.string());
+}
+
 void CheckpointWriter::write(AdapterId adapter, const std::vector<TensorSource>& stored,
                              const AdapterBank::Counters& counters) {
     const std::string name = stored_adapter_name(job_.adapter(adapter));

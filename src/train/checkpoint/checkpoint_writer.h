@@ -31,14 +31,19 @@ void append_part(const StoredPart& part, std::vector<TensorSource> tensors,
 ///   3. LATEST is moved;
 ///   4. all but the newest `keep` are removed, and any of later rounds (left by a run that was set
 ///      back). One that cannot be removed stays till the next time, with a warning.
-/// A job that dies meanwhile, or a full disk (Error), leaves older checkpoints as they were. The
-/// files do not depend on ranks. Who decides when: train/services/checkpoints.h. Rank 0 of a worker
-/// only, on any thread; the job must not change meanwhile.
+/// A job that dies meanwhile, or a full disk (Error), leaves older checkpoints as they were. What
+/// has become of the new one is removed, after a death by the next writer. The files do not depend
+/// on ranks. Who decides when: train/services/checkpoints.h. Rank 0 of a worker only, on any
+/// thread; the job must not change meanwhile.
 class CheckpointWriter {
   public:
     /// The arguments outlive it. `root`: "" = checkpoint_folder().
     CheckpointWriter(const Job& job, const RunIdentity& identity, std::int32_t round,
                      const std::string& root = "");
+    /// Removes what was not completed.
+    ~CheckpointWriter();
+    CheckpointWriter(const CheckpointWriter&) = delete;
+    CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
     /// Writes the file of an adapter. `stored`: the tensors of all stored parts.
     void write(AdapterId adapter, const std::vector<TensorSource>& stored,

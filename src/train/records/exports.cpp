@@ -119,14 +119,14 @@ void remove_whole(const fs::path& directory) {
 
 void write_step_export(const Job& job, const ModelSpec& model, AdapterId adapter, std::int32_t step,
                        std::vector<NamedTensor> tensors) {
-    const std::string target = step_dir(job, adapter, step).string();
-    const std::string temporary = target + ".tmp";
-    remove_directory(temporary);
-    write_adapter(temporary, job.adapter(adapter), model, job.model.base_model_name_or_path,
-                  std::move(tensors), job.model.base_quantization);
-    if (job.exports.tokenizer) copy_tokenizer_files(job.model.base_model_name_or_path, temporary);
-    write_text_atomic(cat(temporary, "/", ready_name), cat("step ", step, "\n"));
-    replace_directory(temporary, target);
+    const std::string& base = job.model.base_model_name_or_path;
+    write_directory_atomic(
+        step_dir(job, adapter, step).string(), [&](const std::string& temporary) {
+            write_adapter(temporary, job.adapter(adapter), model, base, std::move(tensors),
+                          job.model.base_quantization);
+            if (job.exports.tokenizer) copy_tokenizer_files(base, temporary);
+            write_text_atomic(cat(temporary, "/", ready_name), cat("step ", step, "\n"));
+        });
     std::map<std::int32_t, fs::path> all = step_exports_in(folder_of(job, adapter));
     while (std::ssize(all) > job.exports.keep) {
         remove_whole(all.begin()->second);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "io/checksum.h"
 #include "support/files.h"
@@ -28,6 +29,30 @@ TEST(FilesTest, PlaceOfAFileIsChecked) {
     ASSERT_EQ(::mkfifo(dir.file("pipe").c_str(), 0600), 0);
     EXPECT_TRUE(has(problem(dir.file("pipe")), "pipe: is a device, pipe or socket"));
     EXPECT_TRUE(has(problem("/dev/full"), "/dev/full: is a device"));
+}
+
+TEST(FilesTest, DirectoriesAreWrittenAsAWhole) {
+    const TempDir dir;
+    const std::string path = dir.file("a");
+    make_directory(path + ".tmp");
+    put(path + ".tmp/torn", "half");
+    write_directory_atomic(path, [](const std::string& to) { put(to + "/one", "1"); });
+    write_directory_atomic(path, [&](const std::string& to) {
+        EXPECT_EQ(get(path + "/one"), "1");
+        put(to + "/two", "2");
+    });
+    const auto fail = [&] {
+        write_directory_atomic(path, [](const std::string& to) {
+            put(to + "/three", "3");
+            throw Error("the disk is full");
+        });
+    };
+    EXPECT_THROW(fail(), Error);
+    EXPECT_EQ(dir.names(), std::vector<std::string>{"a"});
+    EXPECT_EQ(get(path + "/two"), "2");
+    EXPECT_FALSE(std::filesystem::exists(path + "/one"));
+    EXPECT_FALSE(std::filesystem::exists(path + "/torn"));
+    EXPECT_FALSE(std::filesystem::exists(path + "/three"));
 }
 
 TEST(FilesTest, WritesAndReadsText) {

@@ -88,6 +88,28 @@ class MergeAdapterTest : public testing::Test {
     test::TempDir folder_;
 };
 
+/// A base whose weights are whole and whose config.json is not.
+class BaseWithoutConfig : public WeightSource {
+  public:
+    explicit BaseWithoutConfig(const WeightSource& whole) : whole_(whole) {}
+    const ModelSpec& spec() const override { return whole_.spec(); }
+    std::string checksum() const override { return whole_.checksum(); }
+    std::string config() const override { return "{"; }
+    void read_rows(const std::string& name, std::int64_t first_row,
+                   const TensorView& rows) const override {
+        whole_.read_rows(name, first_row, rows);
+    }
+
+  private:
+    const WeightSource& whole_;
+};
+
+TEST_F(MergeAdapterTest, LeavesNothingBehindWhereTheConfigCannotBeWritten) {
+    const auto weights = base("phi3");
+    EXPECT_TRUE(has(refusal_of(adapter_dir("phi3", "a_r4_all"), BaseWithoutConfig(*weights)),
+                    "config.json"));
+}
+
 TEST_F(MergeAdapterTest, AddsTheScaledProductToItsWeightsAlone) {
     const auto weights = base("phi3");
     const MergeReport report = merge_adapter(adapter_dir("phi3", "a_r4_all"), *weights, out());
