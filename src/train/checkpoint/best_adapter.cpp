@@ -1,6 +1,7 @@
 #include "train/checkpoint/best_adapter.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
@@ -23,15 +24,14 @@ fs::path kept_file(const Job& job, std::size_t adapter, const std::string& check
     return fs::path(checkpoint) / kept_best_name(job.adapters[adapter]);
 }
 
-/// Whether an adapter's best/ with this checksum is not what the checkpoint before has of the same
+/// Whether an adapter's best/ with this checksum is not what the newest checkpoint has of the same
 /// step.
 bool is_damaged(const Job& job, const RunState& state, std::size_t adapter,
-                const std::string& checkpoint, const std::string& checksum) {
-    const fs::path former = newest_stored(fs::path(checkpoint).parent_path());
-    const std::string known = stored_checksum(former, kept_best_name(job.adapters[adapter]));
+                const StoredFiles& stored, const std::string& checksum) {
+    const std::string known = stored.checksum(kept_best_name(job.adapters[adapter]));
     if (known.empty() || known == checksum) return false;
     try {
-        const std::string path = (former / checkpoint_state_name).string();
+        const std::string path = (stored.newest() / checkpoint_state_name).string();
         const RunState then = run_state_from_json(read_text(path), job, path);
         return then.adapters[adapter].best_step == state.adapters[adapter].best_step;
     } catch (const InputError&) {
@@ -66,17 +66,18 @@ void write_best_adapter(const Job& job, const ModelSpec& model, const AdapterSta
 }
 
 void keep_best_adapters(const Job& job, const RunState& state, const std::string& checkpoint) {
+    std::optional<StoredFiles> stored;
     for (std::size_t i = 0; i < job.adapters.size(); ++i) {
         const fs::path weights = best_dir(job, i) / adapter_weights_name;
         if (state.adapters[i].best_step == 0 || !fs::exists(weights)) continue;
+        if (!stored) stored.emplace(fs::path(checkpoint).parent_path());
         const fs::path kept = kept_file(job, i, checkpoint);
         const std::string checksum = copy_bytes(weights.string(), kept.string());
-        if (!is_damaged(job, state, i, checkpoint, checksum)) continue;
+        if (!is_damaged(job, state, i, *stored, checksum)) continue;
         log::warn(weights.string() + " is damaged; the checkpoint before has it as it was");
-        const fs::path folder = fs::path(checkpoint).parent_path();
-        if (StoredFiles(folder).copy(kept.filename().string(), checkpoint).empty()) {
+        if (stored->copy(kept.filename().string(), checkpoint).empty()) {
             throw Error(weights.string() + ": is damaged, and so is its copy in " +
-                        newest_stored(folder).string());
+                        stored->newest().string());
         }
     }
 }

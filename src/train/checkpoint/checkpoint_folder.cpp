@@ -70,19 +70,20 @@ fs::path newest_stored(const fs::path& folder) {
     return rounds.empty() ? "" : folder / std::to_string(rounds.front());
 }
 
-std::string stored_checksum(const fs::path& checkpoint, const std::string& name) {
-    return find_in(checksums_of(checkpoint), name);
-}
-
-StoredFiles::StoredFiles(const fs::path& folder) : newest_(checksums_of(newest_stored(folder))) {
+StoredFiles::StoredFiles(const fs::path& folder)
+    : newest_(newest_stored(folder)), checksums_(checksums_of(newest_)) {
     for (const std::int64_t round : stored_rounds(folder)) {
         const fs::path checkpoint = folder / std::to_string(round);
         checkpoints_.emplace_back(checkpoint, checksums_of(checkpoint));
     }
 }
 
+std::string StoredFiles::checksum(const std::string& name) const {
+    return find_in(checksums_, name);
+}
+
 std::string StoredFiles::copy(const std::string& name, const fs::path& target) const {
-    const std::string wanted = find_in(newest_, name);
+    const std::string wanted = checksum(name);
     if (wanted.empty()) return "";
     for (const auto& [checkpoint, checksums] : checkpoints_) {
         const fs::path source = checkpoint / name;

@@ -35,14 +35,16 @@ std::vector<std::int64_t> stored_rounds(const std::filesystem::path& folder);
 /// The checkpoint that LATEST names, else the newest; "" if there is none.
 std::filesystem::path newest_stored(const std::filesystem::path& folder);
 
-/// Checksum of a file by the checkpoint's manifest; "" if there is none that can be read.
-std::string stored_checksum(const std::filesystem::path& checkpoint, const std::string& name);
-
 /// The files of the complete checkpoints in a folder, by their manifests, each of which is read
 /// once.
 class StoredFiles {
   public:
     explicit StoredFiles(const std::filesystem::path& folder);
+
+    /// newest_stored().
+    const std::filesystem::path& newest() const { return newest_; }
+    /// Of a file of the newest checkpoint; "" if no manifest that can be read has it.
+    std::string checksum(const std::string& name) const;
 
     /// Copies a file of the newest checkpoint into directory `target`. If it is damaged, an equal
     /// file of an earlier checkpoint is copied. Returns its checksum; "" if all are damaged.
@@ -51,7 +53,8 @@ class StoredFiles {
   private:
     using Checksums = std::map<std::string, std::string>;
     std::vector<std::pair<std::filesystem::path, Checksums>> checkpoints_;  ///< newest first
-    Checksums newest_;                                                      ///< of newest_stored()
+    std::filesystem::path newest_;
+    Checksums checksums_;  ///< of the newest
 };
 
 }  // namespace loratrain

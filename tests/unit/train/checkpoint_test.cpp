@@ -413,7 +413,7 @@ TEST_F(FindCheckpoint, HasChecksumsOfWhatWasWritten) {
     write_next(9, [] {});
     EXPECT_EQ(find(), folder_.path("ckpt/9"));
     for (const char* name : {"first.safetensors", "second.safetensors", "state.json"}) {
-        EXPECT_EQ(stored_checksum(folder_.path("ckpt/9"), name),
+        EXPECT_EQ(StoredFiles(folder_.path("ckpt")).checksum(name),
                   file_checksum(folder_.path(cat("ckpt/9/", name))));
     }
     const std::string changed = "ckpt/10.tmp/second.safetensors";
