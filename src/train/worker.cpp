@@ -14,6 +14,14 @@ Worker::Worker(const RunParts& run, WorkerRanks& of_worker)
     if (run.sampler != nullptr) journal.sample_with(*run.sampler);
 }
 
+Beside Worker::beside_files() const {
+    const std::vector<AdapterId> all = adapters.all();
+    const bool trains_on = std::any_of(all.begin(), all.end(), [this](AdapterId a) {
+        return adapters[a].owned && is_unfinished(state(a).status) && adapters.steps_to_come(a) > 0;
+    });
+    return trains_on || !is_joint() ? Beside::training : Beside::nothing;
+}
+
 std::string Worker::reason_to_stop() {
     signal = std::max({signal, stop_signal(), ranks.reported_signal()});
     return parts.stop.reason(signal, adapters.round(), stream.batches_done() > 0);

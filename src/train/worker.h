@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/threads.h"
 #include "train/run_ledger.h"
 #include "train/stream_trainer.h"
 #include "train/trainer_parts.h"
@@ -26,6 +27,10 @@ struct Worker : RunLedger {
     /// True if this worker trains all of the run and shares this ledger with the dispatcher. False
     /// for one of several workers.
     bool is_joint() const { return parts.dispatcher == nullptr; }
+
+    /// What goes on beside files that are written on threads of their own: training, as long as
+    /// some adapter has steps to come here, and always of other workers, which may be on this host.
+    Beside beside_files() const;
 
     /// Why the worker has to stop now; "" = go on. Time limits count only after this start has
     /// trained something.

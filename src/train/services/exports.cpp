@@ -87,21 +87,11 @@ void ExportService::log_written() {
 
 /// The pipeline would stand still for as long as tensors are put together and written.
 void ExportService::write_in_background(AdapterId adapter, AdapterParts::ByRank values) {
-    writing_.begin(adapter, trains_on() ? Beside::training : Beside::nothing,
+    writing_.begin(adapter, worker_.beside_files(),
                    [this, adapter, state = worker_.state(adapter), own = std::move(values)] {
                        write_export(worker_.parts.job, worker_.parts.plan.model, state, adapter,
                                     worker_.ranks.join(adapter, own));
                    });
-}
-
-/// Some adapter has steps to come on this worker.
-bool ExportService::trains_on() const {
-    const std::vector<AdapterId> all = worker_.adapters.all();
-    return std::any_of(all.begin(), all.end(), [this](AdapterId a) {
-        const AdapterRun& run = worker_.adapters[a];
-        return run.owned && is_unfinished(run.state.status) &&
-               worker_.adapters.steps_to_come(a) > 0;
-    });
 }
 
 void ExportService::take_written() {

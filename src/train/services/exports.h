@@ -38,7 +38,6 @@ class ExportService : public Service {
     void write(AdapterId adapter, const AdapterParts::ByRank& values);
     void write_in_background(AdapterId adapter, AdapterParts::ByRank values);
     void note_written(AdapterId adapter);
-    bool trains_on() const;
 
     Worker& worker_;
     bool in_stream_ = false;

@@ -86,7 +86,7 @@ void StepExportService::write_next() {
     writing_.take_written();
     if (writing_.is_writing() || waiting_.empty()) return;
     at_ = waiting_.front().at;
-    writing_.begin(at_.adapter, Beside::training,
+    writing_.begin(at_.adapter, worker_.beside_files(),
                    [this, at = at_, own = std::move(waiting_.front().values)] {
                        write_step_export(worker_.parts.job, worker_.parts.plan.model, at.adapter,
                                          at.step, worker_.ranks.join(at.adapter, own));
