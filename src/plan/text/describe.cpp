@@ -214,13 +214,22 @@ std::string recompute_text(const ReplicaView& view) {
     return cat(word, ", ", again, " of ", all, " layers");
 }
 
+/// Whether the job leaves to planning what its only replica recomputes. What has been chosen with
+/// workers or deployments stands in the job too.
+bool is_recompute_chosen(const ParallelJob& parallel) {
+    if (parallel.recompute != Recompute::automatic) return parallel.recomputes_least;
+    if (parallel.deployment.empty() || parallel.find_deployment) return true;
+    const ReplicaJob& replica = parallel.deployment.front();
+    return replica.recompute == Recompute::automatic || replica.recomputes_least;
+}
+
 std::string recompute_summary(const Job& job, const Plan& plan) {
     std::vector<std::string> words;
     for (const ReplicaView& view : views_of(plan)) words.push_back(recompute_text(view));
     if (words.size() > 1) return cat("recompute   ", join(words, "; "), "\n");
     const bool layer = plan.replicas.front().recompute == Recompute::layer;
     std::string why = "as the job says";
-    if (job.parallel.recompute == Recompute::automatic) {
+    if (is_recompute_chosen(job.parallel)) {
         why = layer ? "too little memory for the activations of all layers"
                     : "the activations of all layers fit";
         if (plan.bytes_per_rank == 0) why = "memory is not known";

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "config/model_presets.h"
 #include "plan/cost/device.h"
+#include "plan/deployments/worker_shape.h"
 #include "plan/memory/engine_memory.h"
 #include "plan/text/describe.h"
 #include "support/problems.h"
@@ -501,6 +502,13 @@ TEST(FitMemory, TheDescriptionSaysWhichAndWhy) {
     EXPECT_TRUE(has(roomy, "that fit: 1048576 or more with")) << roomy;
     test.job.parallel.recompute = Recompute::layer;
     EXPECT_TRUE(has(described(test), "recompute   layer: as the job says\n"));
+    test.job.parallel.recompute = Recompute::automatic;
+    test.job.parallel.deployment = {{.recompute = Recompute::layer}};
+    EXPECT_TRUE(has(described(test), "recompute   layer: as the job says\n"));
+    test.job.parallel.deployment.clear();
+    const WorkerShape chosen{{.count = 2, .microbatch_tokens = 256}, Recompute::none};
+    test.job = job_of_worker(test.job, chosen);
+    EXPECT_TRUE(has(described(test), "recompute   none: the activations of all layers fit\n"));
 }
 
 }  // namespace loratrain::plan_test
