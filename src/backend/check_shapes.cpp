@@ -195,6 +195,7 @@ void check_shapes(const ExpertProduct& op) {
                     "products of [", op.x.rows, ", ", op.x.cols, "] and weights [", op.w.rows, ", ",
                     op.w.cols, "] of ", op.routes.experts, " experts into [", op.y.rows, ", ",
                     op.y.cols, "] for ", op.routes.copies(), " rows");
+    LORATRAIN_CHECK(!op.backward || op.bias == nullptr, "a product backward has no bias to add");
 }
 
 void check_shapes(const ExpertGateUp& op) {

@@ -282,6 +282,12 @@ TEST_P(ExpertProductsTest, RefuseShapesThatDoNotFit) {
     EXPECT_THROW(
         backend().multiply_experts({x.view(), w.view(), y.view(), made.device.routes, false}),
         std::exception);
+    const DeviceMatrix rows(backend(), HostMatrix(8, 8));
+    const DeviceVector<float> bias = device_floats(backend(), HostMatrix(4, 8));
+    ExpertProduct backward{x.view(), w.view(), rows.view(), made.device.routes, true};
+    EXPECT_NO_THROW(backend().multiply_experts(backward));
+    backward.bias = bias.data();
+    EXPECT_THROW(backend().multiply_experts(backward), std::exception) << "a bias backward";
     EXPECT_THROW(
         backend().expert_gate_up({x.view(), w.view(), y.view(), {}, x.view(), made.device.routes}),
         std::exception);
