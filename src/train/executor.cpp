@@ -103,20 +103,21 @@ std::vector<GeneratedText> Executor::generate(AdapterId adapter, const Meanwhile
 std::vector<GeneratedText> Executor::write_texts(const std::vector<TextOrder>& orders,
                                                  const Meanwhile& meanwhile) {
     const std::size_t replica = place_of(parts_.plan, parts_.mpi.rank()).replica;
-    const std::size_t replicas = parts_.plan.replicas.size();
+    std::vector<std::int64_t> most_tokens;
+    for (const ReplicaPlan& of : parts_.plan.replicas) most_tokens.push_back(of.microbatch_tokens);
+    const auto dealt = deal_texts(orders, most_tokens);
     std::vector<TextOrder> own;
-    for (std::size_t i = replica; i < orders.size(); i += replicas) own.push_back(orders[i]);
+    for (const std::size_t i : dealt[replica]) own.push_back(orders[i]);
     const MpiSession ranks = parts_.mpi.split(static_cast<int>(replica));
     Generator generator({parts_.job, parts_.plan, parts_.mpi, ranks, parts_.run.stage(),
                          parts_.run.communicator(), meanwhile});
     const std::vector<GeneratedText> written = generator.write(own);
     std::vector<GeneratedText> all(orders.size());
-    for (std::size_t r = 0; r < replicas; ++r) {
+    for (std::size_t r = 0; r < dealt.size(); ++r) {
         const int rank = parts_.plan.replicas[r].stages.front().rank;
-        std::size_t i = r;
+        auto i = dealt[r].begin();
         for (GeneratedText& text : broadcast(parts_.mpi, written, rank)) {
-            all.at(i) = std::move(text);
-            i += replicas;
+            all.at(*i++) = std::move(text);
         }
     }
     return all;

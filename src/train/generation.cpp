@@ -90,9 +90,11 @@ std::size_t Generator::batch_size(Orders orders) const {
     const TextRoom room = text_room(parts_.job, view_);
     const auto most = as_size(std::min(
         {std::ssize(orders), room.texts, view_.replica.microbatch_tokens}));  // rows of a forward
+    const bool in_turn = parts_.job.schedule.policy == SchedulePolicy::mlora;
     std::int64_t tokens = 0;
     std::size_t size = 0;
     while (size < most) {
+        if (in_turn && orders[size].adapter != orders.front().adapter) break;
         tokens += this->room(orders[size]);
         if (size > 0 && tokens > room.tokens) break;
         ++size;

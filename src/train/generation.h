@@ -24,11 +24,12 @@ std::string texts_notice(const std::string& adapter, const std::vector<Generated
                          double seconds);
 
 /// Generation with resident adapters: every token is chosen (base/token_choice.h) until a stop
-/// token or max_new_tokens. Texts of all adapters are written together, in batches for which there
-/// is room (text_room()). The first forwards of a batch have whole prompts, as many as a microbatch
-/// holds. Each later forward has one token of each text; what layers need of earlier ones is kept
-/// (TextCache). A batch has the same rows in all these forwards: texts that have ended are computed
-/// on, and the result is dropped. Collective over the ranks of a replica.
+/// token or max_new_tokens. Texts of all adapters are written together, with policy mlora one
+/// adapter's at a time, in batches for which there is room (text_room()). The first forwards of a
+/// batch have whole prompts, as many as a microbatch holds. Each later forward has one token of
+/// each text; what layers need of earlier ones is kept (TextCache). A batch has the same rows in
+/// all these forwards: texts that have ended are computed on, and the result is dropped. Collective
+/// over the ranks of a replica.
 class Generator {
   public:
     struct Parts {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
@@ -34,6 +36,12 @@ struct TextOrder {
     std::vector<std::int32_t> stop_tokens;  ///< end the text
     Draw draw;
 };
+
+/// Indices of the orders that each replica writes: in turn, passing over a replica whose
+/// microbatches are shorter than the prompt. `most_tokens`: of a microbatch, per replica. Error if
+/// a prompt fits none.
+std::vector<std::vector<std::size_t>> deal_texts(std::span<const TextOrder> orders,
+                                                 std::span<const std::int64_t> most_tokens);
 
 /// A text that an adapter has written after a prompt.
 struct GeneratedText {

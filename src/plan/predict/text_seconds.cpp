@@ -1,6 +1,7 @@
 #include "plan/predict/text_seconds.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "plan/cost/cost_model.h"
 #include "plan/memory/memory_model.h"
@@ -31,9 +32,12 @@ TextSeconds text_seconds(const Job& job, const Plan& plan, std::span<const Datas
     TextSeconds result;
     double prompt = 0.0;
     std::int64_t longest = 0;
+    std::vector<std::int64_t> together;  // numbers of texts, as Generator has them
     for (const AdapterJob& adapter : job.adapters) {
         if (!adapter.rewards.wanted()) continue;
         result.texts += adapter.global_batch_size;
+        if (together.empty() || job.schedule.policy == SchedulePolicy::mlora) together.push_back(0);
+        together.back() += adapter.global_batch_size;
         prompt = std::max(prompt, prompt_tokens(datasets[index(*adapter.rewards.prompts)]));
         longest = std::max(longest, adapter.rewards.max_new_tokens);
     }
@@ -44,17 +48,19 @@ TextSeconds text_seconds(const Job& job, const Plan& plan, std::span<const Datas
     const auto tokens = static_cast<std::int64_t>(prompt);
     const TextRoom room = text_room(job, view);
     const std::int64_t fit = std::max<std::int64_t>(1, room.tokens / (tokens + longest));
-    std::int64_t left = (result.texts + replicas - 1) / replicas;
-    while (left > 0) {
-        const std::int64_t rows = std::min({left, room.texts, fit});
-        const auto count = static_cast<double>(rows);
-        left -= rows;
-        result.seconds +=
-            pipeline_forward(view, {rows * tokens, count * span.squares(tokens), rows});
-        const std::int64_t middle = tokens + longest / 2;
-        const double seen = span.squares(middle + 1) - span.squares(middle);
-        result.seconds +=
-            static_cast<double>(longest) * pipeline_forward(view, {rows, count * seen, rows});
+    for (const std::int64_t texts : together) {
+        std::int64_t left = (texts + replicas - 1) / replicas;
+        while (left > 0) {
+            const std::int64_t rows = std::min({left, room.texts, fit});
+            const auto count = static_cast<double>(rows);
+            left -= rows;
+            result.seconds +=
+                pipeline_forward(view, {rows * tokens, count * span.squares(tokens), rows});
+            const std::int64_t middle = tokens + longest / 2;
+            const double seen = span.squares(middle + 1) - span.squares(middle);
+            result.seconds +=
+                static_cast<double>(longest) * pipeline_forward(view, {rows, count * seen, rows});
+        }
     }
     return result;
 }

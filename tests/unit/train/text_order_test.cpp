@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <vector>
+
+#include "base/error.h"
 
 namespace loratrain::test {
 namespace {
@@ -24,6 +27,20 @@ TEST(TextOrder, RandomNumbersDependOnEveryField) {
     EXPECT_EQ(draw.of_token(9).uniform, other.uniform);
     EXPECT_EQ(other.temperature, 0.7);
     EXPECT_EQ(other.top_p, 0.9);
+}
+
+TEST(TextOrder, ReplicasGetPromptsThatFitThem) {
+    std::vector<TextOrder> orders;
+    for (const std::size_t tokens : {3, 9, 9, 4, 8, 9}) {
+        orders.emplace_back().prompt.tokens.resize(tokens);
+    }
+    using Dealt = std::vector<std::vector<std::size_t>>;
+    EXPECT_EQ(deal_texts(orders, std::vector<std::int64_t>{9}), (Dealt{{0, 1, 2, 3, 4, 5}}));
+    EXPECT_EQ(deal_texts(orders, std::vector<std::int64_t>{9, 9}), (Dealt{{0, 2, 4}, {1, 3, 5}}));
+    EXPECT_EQ(deal_texts(orders, std::vector<std::int64_t>{9, 8}), (Dealt{{0, 1, 2, 4, 5}, {3}}));
+    EXPECT_EQ(deal_texts(orders, std::vector<std::int64_t>{3, 9, 8}),
+              (Dealt{{0}, {1, 2, 4, 5}, {3}}));
+    EXPECT_THROW(deal_texts(orders, std::vector<std::int64_t>{8, 8}), Error);
 }
 
 }  // namespace
