@@ -27,6 +27,7 @@ ExitCode WorkerLoop::run(int signal) {
     dispatch.begin(signal, set_back_);
     while (dispatch.begin_turn()) {
         services_.rollouts.write();
+        services_.step_exports.write_waiting();
         services_.admission.admit();
         services_.references.refer_newcomers();
         services_.evaluations.evaluate_newcomers();

@@ -75,6 +75,28 @@ class Arrivals(JobTest):
             time.sleep(seconds)
             self.put(run_dir, number)
 
+    def test_sampled_with_the_exports(self):
+        """A program that waits for the export of step n, the first included, before it writes the rollouts of step n: neither
+        waits for the other forever, whether others train or not."""
+        for ranks, beside in ((1, False), (2, True)):
+            with self.subTest(ranks=ranks, beside=beside):
+                run_dir = f"loop-{ranks}-{beside}"
+                job = self.job(run_dir, beside=beside)
+                job["export"] = {"every_steps": 1, "keep": 2}
+                process = start([self.write_job(job)], ranks)
+                step = 0
+                for number, count in enumerate(FILES):
+                    ready = self.dir / run_dir / f"exports/rl/step-{step}/READY"
+                    end = time.monotonic() + 60
+                    while not ready.exists():
+                        self.assertIsNone(process.poll(), f"ended before step {step} was exported")
+                        self.assertLess(time.monotonic(), end, f"step {step} is not exported")
+                        time.sleep(0.005)
+                    self.put(run_dir, number)
+                    step += -(-count // 4)
+                self.finish(process)
+                self.assertEqual(len(step_metrics(self.dir / run_dir, "rl")), BATCHES)
+
     def test_alone_to_the_bit(self):
         """As if all files had been there, on any ranks."""
         for ranks, layout in ((1, {}), (2, {}), (3, {}), (2, {"deployment": [{"tp": 2}]}), (2, {"deployment": [{"count": 2}]})):

@@ -26,6 +26,21 @@ bool StepExportService::is_wanted(const AdapterAtStep& at) const {
     return is_due(at) && is_new && !asked_.contains(at);
 }
 
+/// Without the export of their last step.
+std::vector<AdapterId> StepExportService::waiting_for_rollouts() const {
+    std::vector<AdapterId> adapters = worker_.adapters.all();
+    std::erase_if(adapters, [this](AdapterId a) {
+        const AdapterState& state = worker_.state(a);
+        return !is_unfinished(state.status) || worker_.adapters.has_batch(a, state.steps) ||
+               worker_.adapters[a].stream.joined() || !is_wanted({a, state.steps});
+    });
+    return adapters;
+}
+
+bool StepExportService::needs_drain(std::int32_t /*round*/) {
+    return !waiting_for_rollouts().empty();
+}
+
 std::int32_t StepExportService::next_event(const Progress& planned) const {
     const int every = worker_.parts.job.exports.every_steps;
     std::int64_t next = no_round;
@@ -105,6 +120,14 @@ void StepExportService::write_missing(const std::vector<AdapterId>& adapters) {
         worker_.stream.keep_parameters({at});
         worker_.stream.finish_orders();  // one after the other: the host may have no room for all
     }
+}
+
+void StepExportService::write_waiting() {
+    for (const AdapterId a : waiting_for_rollouts()) {
+        worker_.services->admission.hold({a});
+        write_missing({a});
+    }
+    finish();
 }
 
 bool StepExportService::written_for(const StateAtRound& state) const {

@@ -19,6 +19,8 @@ class StepExportService : public Service {
   public:
     explicit StepExportService(Worker& worker) : worker_(worker) {}
 
+    /// True while an adapter lacks the export for which write_waiting() is there.
+    bool needs_drain(std::int32_t round) override;
     std::int32_t next_event(const Progress& planned) const override;
     /// Asks ranks for copies of adapters that are due before the next window. False if the host has
     /// no memory for copies.
@@ -29,6 +31,9 @@ class StepExportService : public Service {
 
     /// With an empty pipeline: exports those of `adapters` that are due and have no such export.
     void write_missing(const std::vector<AdapterId>& adapters);
+    /// With an empty pipeline: also exports adapters that wait for rollouts, since the program that
+    /// samples may wait for the export.
+    void write_waiting();
     /// All exports of steps that the checkpoint has are written, of the copies that have come: a
     /// run that goes on from it does not write them again.
     bool written_for(const StateAtRound& state) const;
@@ -44,6 +49,7 @@ class StepExportService : public Service {
 
     bool is_due(const AdapterAtStep& at) const;
     bool is_wanted(const AdapterAtStep& at) const;
+    std::vector<AdapterId> waiting_for_rollouts() const;
     void write_next();
 
     Worker& worker_;
