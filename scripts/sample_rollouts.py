@@ -1,0 +1,197 @@
+#!/usr/bin/env python3
+"""Samples rollouts for a running job with transformers and PEFT, as any inference engine may: an example of
+jobs/losses.md, "Rewards, on given rollouts".
+
+  sample_rollouts.py RUN_DIR/exports/NAME ROLLOUTS_DIR --base HF_DIR --prompts FILE.jsonl --program COMMAND --steps N
+
+For each step n it loads the newest adapter of step-*/READY, which has at least n - AHEAD steps, samples GROUP texts
+after each of PROMPTS prompts, asks the reward program (jobs/rewards.md, "The program"), and renames the file of all
+texts to ROLLOUTS_DIR/step-n.jsonl. Files that are there already are not sampled again. With --ahead 1 it samples
+while the job trains: the rollouts are then one step old. A line a step says the adapter's steps, the staleness and
+the mean reward. The lines of FILE.jsonl have a prompt and a completion, which become bytes as with tokenizer: bytes,
+or input_ids and labels, as prepare_data.py writes them. Needs torch, transformers and peft (requirements.txt).
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+BYTE_BOS, BYTE_EOS = 256, 257
+
+
+def read_prompts(path: Path) -> list[dict]:
+    """Their tokens, those of the reference, and whether tokens are bytes."""
+    prompts = []
+    for line in path.read_text().splitlines():
+        sample = json.loads(line)
+        if "input_ids" in sample:
+            ids, labels = sample["input_ids"], sample["labels"]
+            begin = next((t for t, label in enumerate(labels) if label != -100), len(ids))
+            prompts.append({"tokens": ids[:begin], "reference": ids[begin:], "bytes": False})
+        else:
+            prompts.append({"tokens": [BYTE_BOS, *sample["prompt"].encode()],
+                            "reference": [*sample["completion"].encode(), BYTE_EOS], "bytes": True})
+    return prompts
+
+
+def to_text(tokens: list[int], are_bytes: bool) -> str | list[int]:
+    return bytes(t for t in tokens if t < BYTE_BOS).decode(errors="replace") if are_bytes else tokens
+
+
+class Engine:
+    """The base with the newest adapter of a folder of exports."""
+
+    def __init__(self, exports: Path, base: Path, seed: int):
+        self.exports, self.steps = exports, -1
+        self.base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
+        self.model = None
+        torch.manual_seed(seed)
+
+    def newest(self) -> int:
+        """Steps of the newest export, or -1."""
+        return max((int(path.parent.name.removeprefix("step-")) for path in self.exports.glob("step-*/READY")), default=-1)
+
+    def load(self, least: int, timeout: float) -> None:
+        """Waits until there is an adapter of at least so many steps, and takes the newest."""
+        end = time.monotonic() + timeout
+        while (newest := self.newest()) < least:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.exports}: no export of step {least} or a later one came for {timeout:.0f} s")
+            time.sleep(0.02)
+        if newest == self.steps:
+            return
+        if self.model is not None:
+            self.base = self.model.unload()
+        self.model = PeftModel.from_pretrained(self.base, self.exports / f"step-{newest}").eval()
+        self.steps = newest
+
+    @torch.no_grad()
+    def sample(self, prompts: list[list[int]], most: int) -> list[tuple[list[int], list[float], bool]]:
+        """Per prompt the tokens, their log-probabilities, and whether a stop token ended the text."""
+        width = max(map(len, prompts))
+        ids = torch.zeros(len(prompts), width, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for i, prompt in enumerate(prompts):
+            ids[i, width - len(prompt):] = torch.tensor(prompt)
+            mask[i, width - len(prompt):] = 1
+        out = self.model.generate(input_ids=ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
+                                  max_new_tokens=most, pad_token_id=0, return_dict_in_generate=True, output_logits=True)
+        tokens = out.sequences[:, width:]
+        logprobs = torch.log_softmax(torch.stack(out.logits, 1).double(), -1).gather(2, tokens[..., None])[..., 0]
+        ends = self.model.generation_config.eos_token_id
+        ends = set(ends if isinstance(ends, list) else [ends])
+        texts = []
+        for row, values in zip(tokens.tolist(), logprobs.tolist()):
+            end = next((t + 1 for t, token in enumerate(row) if token in ends), len(row))
+            texts.append((row[:end], [min(value, 0.0) for value in values[:end]], row[end - 1] in ends))
+        return texts
+
+
+class Rewards:
+    """A reward program, asked one text at a time."""
+
+    def __init__(self, command: str):
+        self.program = subprocess.Popen(command, shell=True, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def of(self, question: dict) -> float:
+        self.program.stdin.write(json.dumps(question) + "\n")
+        self.program.stdin.flush()
+        line = self.program.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the reward program has ended; it was asked {json.dumps(question)}")
+        answer = json.loads(line)
+        return float(answer["reward"] if isinstance(answer, dict) else answer)
+
+    def close(self) -> None:
+        self.program.stdin.close()
+        self.program.wait()
+
+
+def advantages(rewards: list[float], group: int) -> list[float]:
+    """(reward - mean) / (standard deviation + 1e-4) in each group."""
+    values = []
+    for first in range(0, len(rewards), group):
+        own = rewards[first:first + group]
+        mean, deviation = statistics.mean(own), statistics.stdev(own)
+        values += [(reward - mean) / (deviation + 1e-4) for reward in own]
+    return values
+
+
+def write_step(path: Path, lines: list[dict]) -> None:
+    """The folder gets the whole file or none."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    part.rename(path)
+
+
+def sample_step(engine: Engine, rewards: Rewards, prompts: list[dict], step: int, args: argparse.Namespace) -> float:
+    """Writes the file of a step; returns the mean reward."""
+    draw = random.Random(f"{args.seed} {step}")
+    chosen = [sample for sample in draw.sample(range(len(prompts)), args.prompts_per_step) for _ in range(args.group)]
+    texts = engine.sample([prompts[sample]["tokens"] for sample in chosen], args.max_new_tokens)
+    lines = []
+    for sample, (tokens, logprobs, stopped) in zip(chosen, texts):
+        prompt = prompts[sample]
+        before = len(prompt["tokens"])
+        reward = rewards.of({"prompt": to_text(prompt["tokens"], prompt["bytes"]), "completion": to_text(tokens, prompt["bytes"]),
+                             "reference": to_text(prompt["reference"], prompt["bytes"]), "adapter": args.exports.name,
+                             "step": engine.steps, "sample": sample, "stopped": stopped})
+        lines.append({"reward": reward, "stopped": stopped, "adapter_step": engine.steps,
+                      "input_ids": prompt["tokens"] + tokens, "labels": [-100] * before + tokens,
+                      "logprobs": [0.0] * before + logprobs})
+    for line, advantage in zip(lines, advantages([line["reward"] for line in lines], args.group)):
+        line["advantages"] = [advantage] * len(line["input_ids"])
+    write_step(args.rollouts / f"step-{step:06}.jsonl", lines)
+    return statistics.mean(line["reward"] for line in lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("exports", type=Path)
+    parser.add_argument("rollouts", type=Path)
+    parser.add_argument("--base", type=Path, required=True)
+    parser.add_argument("--prompts", type=Path, required=True)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--steps", type=int, required=True, help="the adapter's max_steps")
+    parser.add_argument("--prompts-per-step", type=int, default=8, metavar="PROMPTS")
+    parser.add_argument("--group", type=int, default=8, help="texts of a prompt; global_batch_size is GROUP x PROMPTS")
+    parser.add_argument("--max-new-tokens", type=int, default=64)
+    parser.add_argument("--ahead", type=int, default=0, help="steps that the adapter may be behind the file's step")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--timeout", type=float, default=600, help="seconds to wait for an export")
+    args = parser.parse_args()
+    logging.set_verbosity_error()
+    prompts = read_prompts(args.prompts)
+    args.rollouts.mkdir(parents=True, exist_ok=True)
+    rewards = Rewards(args.program)
+    try:
+        engine = Engine(args.exports, args.base, args.seed)
+        for step in range(args.steps):
+            if (args.rollouts / f"step-{step:06}.jsonl").exists():
+                continue
+            begin = time.monotonic()
+            engine.load(max(0, step - args.ahead), args.timeout)
+            reward = sample_step(engine, rewards, prompts, step, args)
+            print(f"step {step}: adapter of step {engine.steps}, staleness {step - engine.steps}, mean reward {reward:.3f}, "
+                  f"{time.monotonic() - begin:.1f} s", flush=True)
+    except (TimeoutError, RuntimeError) as error:
+        print(f"sample_rollouts: {error}", file=sys.stderr)
+        return 1
+    finally:
+        rewards.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
