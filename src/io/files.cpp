@@ -42,8 +42,38 @@ std::string temporary_name(const std::string& path) {
     return cat(path, temporary_suffix, ::getpid(), "-", moment);
 }
 
+fs::path without_slash(const fs::path& path) {
+    return path.has_filename() ? path : path.parent_path();
+}
+
+/// Of the directory beside `path`. Programs that look for names such as step-* do not find it.
+std::string hidden_name(const std::string& path) {
+    const fs::path whole = without_slash(path);
+    return (whole.parent_path() / cat(".", whole.filename().string(), temporary_suffix)).string();
+}
+
 bool is_temporary(const fs::path& path) {
     return path.extension().string().starts_with(temporary_suffix);
+}
+
+/// `finish` moves the temporary directory to its name.
+void write_beside(
+    const std::string& path, const WriteDirectory& write,
+    const std::function<void(const std::string& temporary, const std::string& whole)>& finish) {
+    const std::string temporary = hidden_name(path);
+    remove_directory(temporary);
+    try {
+        make_directory(temporary);
+        if (!fs::is_empty(temporary)) {
+            throw InputError(temporary, "is left from before and cannot be emptied",
+                             "remove it, or choose another directory");
+        }
+        write(temporary);
+        finish(temporary, without_slash(path).string());
+    } catch (...) {
+        remove_directory(temporary);
+        throw;
+    }
 }
 
 std::string folder_of(const std::string& path) {
@@ -165,22 +195,36 @@ void replace_directory(const std::string& temporary, const std::string& path) {
     if (exchanged) return remove_directory(temporary);
     const std::string former = temporary_name(path);
     fs::rename(path, former);
-    fs::rename(temporary, path);
+    try {
+        fs::rename(temporary, path);
+    } catch (...) {
+        fs::rename(former, path);
+        throw;
+    }
     remove_directory(former);
 }
 
-void write_directory_atomic(const std::string& path,
-                            const std::function<void(const std::string& temporary)>& write) {
-    const std::string temporary = path + temporary_suffix;
-    remove_directory(temporary);
-    try {
-        make_directory(temporary);
-        write(temporary);
-        replace_directory(temporary, path);
-    } catch (...) {
-        remove_directory(temporary);
-        throw;
-    }
+void write_directory_atomic(const std::string& path, const WriteDirectory& write) {
+    write_beside(path, write, replace_directory);
+}
+
+void write_new_directory(const std::string& path, const WriteDirectory& write) {
+    write_beside(path, write, [](const std::string& temporary, const std::string& whole) {
+        const int moved =
+            ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, whole.c_str(), RENAME_NOREPLACE);
+        if (moved == 0) return;
+        if (errno != EINVAL) {
+            throw InputError(whole, "cannot be made: " + system_reason(), other_directory_hint);
+        }
+        fs::rename(temporary, whole);  // a file system without this flag
+    });
+}
+
+void remove_directory_atomic(const std::string& path) {
+    const std::string away = hidden_name(path);
+    remove_directory(away);
+    fs::rename(path, away);
+    remove_directory(away);
 }
 
 void remove_directory(const std::string& path) {

@@ -32,10 +32,16 @@ void check_place_of_file(const std::string& path);
 /// of the two is there at every moment, unless the file system cannot exchange names.
 void replace_directory(const std::string& temporary, const std::string& path);
 
-/// Makes the directory of what `write` puts into an empty one beside it, and moves it to `path`
-/// (replace_directory()). On failure throws what `write` threw and leaves nothing behind.
-void write_directory_atomic(const std::string& path,
-                            const std::function<void(const std::string& temporary)>& write);
+/// Makes the directory of what `write` puts into an empty one beside it, .NAME.tmp, and moves it to
+/// `path` (replace_directory()). On failure throws what `write` threw and leaves nothing behind.
+using WriteDirectory = std::function<void(const std::string& temporary)>;
+void write_directory_atomic(const std::string& path, const WriteDirectory& write);
+
+/// As write_directory_atomic(). Throws InputError naming `path` if it is there meanwhile.
+void write_new_directory(const std::string& path, const WriteDirectory& write);
+
+/// Removes a directory that is there. Nobody sees a part of it under its own name.
+void remove_directory_atomic(const std::string& path);
 
 /// Removes a directory and its contents, if it is there. Files that cannot be removed stay, with a
 /// warning: network file systems keep the names of files that a process has open.

@@ -81,7 +81,7 @@ CheckpointWriter::CheckpointWriter(const Job& job, const RunIdentity& identity, 
 }
 
 CheckpointWriter::~CheckpointWriter() {
-    if (fs::exists(temporary_)) remove_directory(temporary_.string());
+    remove_directory(temporary_.string());  // of one that was not completed
 }
 
 void CheckpointWriter::write(AdapterId adapter, const std::vector<TensorSource>& stored,

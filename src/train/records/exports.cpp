@@ -107,14 +107,6 @@ std::map<std::int32_t, fs::path> step_exports_in(const fs::path& folder) {
     return found;
 }
 
-/// Nobody sees a part of it under its own name.
-void remove_whole(const fs::path& directory) {
-    const fs::path away = directory.string() + ".tmp";
-    remove_directory(away.string());
-    fs::rename(directory, away);
-    remove_directory(away.string());
-}
-
 }  // namespace
 
 void write_step_export(const Job& job, const ModelSpec& model, AdapterId adapter, std::int32_t step,
@@ -129,7 +121,7 @@ void write_step_export(const Job& job, const ModelSpec& model, AdapterId adapter
         });
     std::map<std::int32_t, fs::path> all = step_exports_in(folder_of(job, adapter));
     while (std::ssize(all) > job.exports.keep) {
-        remove_whole(all.begin()->second);
+        remove_directory_atomic(all.begin()->second.string());
         all.erase(all.begin());
     }
 }
@@ -144,7 +136,7 @@ void restore_step_exports(const Job& job, const RunState& state) {
         if (!fs::is_directory(folder)) continue;
         remove_unfinished_directories(folder.string());
         for (const auto& [step, directory] : step_exports_in(folder)) {
-            if (step > state.adapters[i].steps) remove_whole(directory);
+            if (step > state.adapters[i].steps) remove_directory_atomic(directory.string());
         }
     }
 }

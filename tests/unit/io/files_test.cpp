@@ -34,9 +34,9 @@ TEST(FilesTest, PlaceOfAFileIsChecked) {
 TEST(FilesTest, DirectoriesAreWrittenAsAWhole) {
     const TempDir dir;
     const std::string path = dir.file("a");
-    make_directory(path + ".tmp");
-    put(path + ".tmp/torn", "half");
-    write_directory_atomic(path, [](const std::string& to) { put(to + "/one", "1"); });
+    make_directory(dir.file(".a.tmp"));
+    put(dir.file(".a.tmp/torn"), "half");
+    write_directory_atomic(path + "/", [](const std::string& to) { put(to + "/one", "1"); });
     write_directory_atomic(path, [&](const std::string& to) {
         EXPECT_EQ(get(path + "/one"), "1");
         put(to + "/two", "2");
@@ -53,6 +53,8 @@ TEST(FilesTest, DirectoriesAreWrittenAsAWhole) {
     EXPECT_FALSE(std::filesystem::exists(path + "/one"));
     EXPECT_FALSE(std::filesystem::exists(path + "/torn"));
     EXPECT_FALSE(std::filesystem::exists(path + "/three"));
+    remove_directory_atomic(path);
+    EXPECT_EQ(dir.names(), std::vector<std::string>{});
 }
 
 TEST(FilesTest, WritesAndReadsText) {

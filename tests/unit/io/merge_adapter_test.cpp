@@ -81,7 +81,7 @@ class MergeAdapterTest : public testing::Test {
     std::string refusal_of(const std::string& dir, const WeightSource& weights) {
         const std::string text = problem_text([&] { merge_adapter(dir, weights, out()); });
         EXPECT_FALSE(std::filesystem::exists(out()));
-        EXPECT_FALSE(std::filesystem::exists(out() + ".tmp"));
+        EXPECT_FALSE(std::filesystem::exists(folder_.file(".merged.tmp")));
         return text;
     }
 

@@ -28,13 +28,13 @@ class BestAdapter : public ::testing::Test {
 
 TEST_F(BestAdapter, IsReplacedAsAWhole) {
     write(3, 1.0F);
-    folder_.write("adapters/first/best.tmp/torn", "half");
+    folder_.write("adapters/first/.best.tmp/torn", "half");
     write(5, 2.0F);
     EXPECT_EQ(value(), 2.0F);
     EXPECT_EQ(folder_.read("adapters/first/best/BEST"), "step 5, eval loss 2.5\n");
     EXPECT_TRUE(has("adapters/first/best/adapter_config.json"));
     EXPECT_FALSE(has("adapters/first/best/torn"));
-    EXPECT_FALSE(has("adapters/first/best.tmp"));
+    EXPECT_FALSE(has("adapters/first/.best.tmp"));
 }
 
 TEST_F(BestAdapter, GoesBackToTheCheckpoint) {
