@@ -86,17 +86,18 @@ ExitCode check_export_command(const CommandLine& command_line, const MpiSession&
 namespace {
 
 /// Says what is left of the changes.
-void tell_surviving(const std::vector<SurvivingOfKind>& kinds) {
+void tell_surviving(const ChangesOfModules& changes) {
+    const std::optional<SurvivingChange> all = surviving_of_all(changes);
+    if (!all) return log::warn("the adapter changes no weight: every B is 0");
     log::info(
-        cat("what the written weights keep of the trained changes (share: 1 = all, 0 = "
-            "nothing); ",
+        cat("what the written weights keep of the trained changes (share: 1 = all, 0 = nothing; "
+            "cosine near 0: errors of rounding are larger than the change); ",
             surviving_changes_name, " has every linear:"));
-    log::block(surviving_text(kinds));
-    const double share = mean_share(kinds);
-    if (kinds.empty() || share >= share_that_is_little) return;
-    log::warn(cat("the mean share is ", format_fixed(share, 2),
-                  ": most of what the adapter learned is rounded away; int8 and fp8 keep more, and "
-                  "all of it is kept where base and adapter are served apart"));
+    log::block(surviving_text(surviving_of_kinds(changes)));
+    if (all->share >= share_that_is_little) return;
+    log::warn(cat("the share of all linears is ", format_fixed(all->share, 2),
+                  ": most of what the adapter learned is rounded away; a form of more bits keeps "
+                  "more, and base and adapter keep all if they are served apart"));
 }
 
 }  // namespace
@@ -112,7 +113,7 @@ ExitCode merge_command(const CommandLine& command_line, const MpiSession& mpi) {
         log::info(cat("wrote ", command_line.output, ": ", report.modules, " modules with LoRA, ",
                       report.files, report.files == 1 ? " file of " : " files of ",
                       human_bytes(report.bytes)));
-        if (!command_line.quantize.empty()) tell_surviving(report.surviving);
+        if (!command_line.quantize.empty()) tell_surviving(report.changes);
     });
     return ExitCode::done;
 }

@@ -71,8 +71,9 @@ bool has_gpt_oss_experts(Of m) {
 }
 
 std::string no_quantised_experts(Of m) {
-    return cat("programs that load nf4, int8 and fp8 have the experts of a ", m.family,
-               " model as numbers");
+    return cat(
+        "experts of a ", m.family,
+        " model are not written in nf4, int8 and fp8: transformers does not load such experts");
 }
 
 std::string lora_in_experts(Of m) {

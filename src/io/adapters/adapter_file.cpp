@@ -188,15 +188,16 @@ bool are_close(const std::vector<float>& stored, const std::vector<float>& own, 
     return true;
 }
 
-constexpr const char* names[] = {"tokenizer.json",
-                                 "tokenizer_config.json",
-                                 "special_tokens_map.json",
-                                 "added_tokens.json",
-                                 "vocab.json",
-                                 "merges.txt",
-                                 "tokenizer.model",
-                                 "chat_template.jinja",
-                                 "chat_template.json"};
+constexpr const char* tokenizer_files[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "tokenizer.model",
+                                           "tekken.json",
+                                           "chat_template.jinja",
+                                           "chat_template.json"};
 
 }  // namespace
 
@@ -257,12 +258,27 @@ std::vector<float> AdapterFile::read(std::int64_t layer, Linear linear, const Fo
     return read_finite(peft_tensor_name(layer, linear, tensor, expert));
 }
 
+namespace {
+
+/// PEFT saves the base's own weights with such an adapter.
+bool saves_base(const AdapterJob& adapter) {
+    return has_token_rows(adapter.form) || adapter.targets_outer();
+}
+
+}  // namespace
+
 void AdapterFile::check_values(const WeightSource* base) const {
     CappedProblems problems(file_.path());
     for (const OwnWeight& own : own_weights(model_)) {
-        if (base == nullptr || !file_.entries().contains(own.tensor)) continue;
-        if (is_of_base(file_, own, *base)) continue;
-        problems.add(cat(file_.path(), ":", own.tensor), not_of_base, not_of_base_hint);
+        if (!file_.entries().contains(own.tensor)) continue;
+        if (base != nullptr && !is_of_base(file_, own, *base)) {
+            problems.add(cat(file_.path(), ":", own.tensor), not_of_base, not_of_base_hint);
+        }
+        if (base == nullptr && !saves_base(adapter_)) {
+            problems.add(cat(file_.path(), ":", own.tensor),
+                         "is not trained here, and a running job does not compare it with its base",
+                         "give this init_from to a job that starts; it compares the two");
+        }
     }
     for (const auto& [name, entry] : file_.entries()) {
         collect(problems, [&] { read_finite(name); });
@@ -333,18 +349,24 @@ bool is_of_base(const SafetensorsFile& file, const OwnWeight& own, const WeightS
     return true;
 }
 
-void copy_tokenizer_files(const std::string& base, const std::string& dir) {
-    for (const char* name : names) {
-        std::error_code unreadable;
-        const fs::path source = fs::path(base) / name;
-        if (!fs::is_regular_file(source, unreadable)) continue;
-        try {
-            write_file_atomic((fs::path(dir) / name).string(),
-                              [&](const std::string& path) { fs::copy_file(source, path); });
-        } catch (const std::exception& error) {
-            log::warn(cat("could not copy ", source.string(), ": ", error.what()));
-        }
+bool copy_file_of_model(const std::string& base, const std::string& name, const std::string& dir) {
+    std::error_code unreadable;
+    const fs::path source = fs::path(base) / name;
+    if (!fs::is_regular_file(source, unreadable)) return false;
+    try {
+        write_file_atomic((fs::path(dir) / name).string(),
+                          [&](const std::string& path) { fs::copy_file(source, path); });
+        return true;
+    } catch (const std::exception& error) {
+        log::warn(cat("could not copy ", source.string(), ": ", error.what()));
+        return false;
     }
+}
+
+int copy_tokenizer_files(const std::string& base, const std::string& dir) {
+    int copied = 0;
+    for (const char* name : tokenizer_files) copied += copy_file_of_model(base, name, dir) ? 1 : 0;
+    return copied;
 }
 
 }  // namespace loratrain

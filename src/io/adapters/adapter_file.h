@@ -30,10 +30,13 @@ void write_exported_adapter(const std::string& dir, const AdapterJob& adapter,
                             const ModelSpec& model, const std::string& base_model_name_or_path,
                             const std::string& weights);
 
-/// Copies the tokenizer and the chat template of the Hugging Face folder `base` into `dir`, each
-/// file atomically. Does nothing if `base` is no folder here, such as a name on a hub. A file that
-/// cannot be copied is a warning.
-void copy_tokenizer_files(const std::string& base, const std::string& dir);
+/// Copies a file of the Hugging Face folder `base` into `dir`, atomically; true if it is there now.
+/// Does nothing if `base` is no folder here, such as a name on a hub, or has no such file. A file
+/// that cannot be copied is a warning.
+bool copy_file_of_model(const std::string& base, const std::string& name, const std::string& dir);
+
+/// Copies the tokenizer and the chat template; returns the number of files.
+int copy_tokenizer_files(const std::string& base, const std::string& dir);
 
 /// Checksum over the bytes of both files of a PEFT directory, which must be there.
 std::string adapter_checksum(const std::string& dir);
@@ -50,7 +53,7 @@ class AdapterFile {
                             std::int32_t expert = no_expert) const;
     /// Reads every tensor. InputError with all problems: values that read() would refuse;
     /// projections that are not those of projection_prng_key; with `base`, a head or an embedding
-    /// that is not the base's own (own_weights()).
+    /// that is not the base's own (own_weights()); without, one beside an adapter that trains none.
     void check_values(const WeightSource* base = nullptr) const;
 
   private:

@@ -63,14 +63,24 @@ void write_shard(const std::string& path, const Shard& shard, const MergedTensor
     std::string text = dump_json(header);
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const std::uint64_t bytes = text.size();
-    OutputFile file(path);
-    file.write(&bytes, sizeof(bytes));
-    file.write(text.data(), text.size());
-    for (const Stored& stored : shard) {
-        merged.write(*stored.piece, file);
-        progress.add(stored.bytes);
-    }
-    file.close();
+    write_file_atomic(path, [&](const std::string& temporary) {
+        OutputFile file(temporary);
+        file.write(&bytes, sizeof(bytes));
+        file.write(text.data(), text.size());
+        for (const Stored& stored : shard) {
+            merged.write(*stored.piece, file);
+            progress.add(stored.bytes);
+        }
+        file.close();
+    });
+}
+
+/// Of the base's folder; the tokenizer of the adapter's where that has none.
+void copy_model_files(const std::string& adapter, const std::string& base, const std::string& to) {
+    copy_file_of_model(base, "generation_config.json", to);
+    if (copy_tokenizer_files(base, to) > 0 || copy_tokenizer_files(adapter, to) > 0) return;
+    log::warn(cat(to, " has no tokenizer: neither ", base, " nor ", adapter,
+                  " has its files; copy them from the model"));
 }
 
 std::string shard_name(std::size_t shard, std::size_t count) {
@@ -135,7 +145,7 @@ MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
     const MergedTensors merged(base, products, options.form);
     MergeReport report;
     report.modules = products.count();
-    write_directory_atomic(output, [&](const std::string& temporary) {
+    write_new_directory(output, [&](const std::string& temporary) {
         write_weights(temporary, merged, options.shard_bytes, report);
         write_config(temporary, base, options.form);
         if (options.form) {
@@ -143,10 +153,9 @@ MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                 surviving_changes_json(merged.changes(), word_of(merged_form_words, *options.form));
             write_text_atomic(cat(temporary, "/", surviving_changes_name),
                               dump_json(changes, 2) + "\n");
-            report.surviving = surviving_of_kinds(merged.changes());
+            report.changes = merged.changes();
         }
-        copy_tokenizer_files(base.base_model_name(), temporary);
-        require_new(output);  // another program may have made it meanwhile
+        copy_model_files(dir, base.base_model_name(), temporary);
     });
     return report;
 }

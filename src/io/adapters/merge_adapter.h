@@ -18,7 +18,7 @@ struct MergeReport {
     std::int64_t files = 0;
     std::uint64_t bytes = 0;  ///< of tensors
     /// With a form: what is left of the changes of all linears with LoRA.
-    std::vector<SurvivingOfKind> surviving{};
+    ChangesOfModules changes{};
 };
 
 /// Largest bytes of tensors in one file: transformers' default for shards.

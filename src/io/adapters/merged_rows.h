@@ -52,7 +52,7 @@ std::unique_ptr<const RowForm> rows_of_numbers(DType dtype);
 /// `dtype` is the type of the whole model.
 std::unique_ptr<const RowForm> rows_in(MergedForm form, DType dtype);
 
-/// quantization_config of config.json, by which transformers and vLLM know the layout.
+/// quantization_config of config.json, by which transformers knows the layout.
 Json quantization_config(MergedForm form, DType dtype);
 
 }  // namespace loratrain

@@ -74,14 +74,11 @@ std::vector<SurvivingOfKind> surviving_of_kinds(const ChangesOfModules& changes)
     return result;
 }
 
-double mean_share(const std::vector<SurvivingOfKind>& kinds) {
-    double sum = 0.0;
-    std::int64_t modules = 0;
-    for (const SurvivingOfKind& kind : kinds) {
-        sum += kind.mean * static_cast<double>(kind.modules);
-        modules += kind.modules;
-    }
-    return modules == 0 ? 0.0 : sum / static_cast<double>(modules);
+std::optional<SurvivingChange> surviving_of_all(const ChangesOfModules& changes) {
+    ChangeSums all;
+    for (const auto& [module, sums] : changes) all.add(sums);
+    if (all.change == 0.0) return std::nullopt;
+    return surviving_change(all);
 }
 
 std::string surviving_text(const std::vector<SurvivingOfKind>& kinds) {
@@ -91,9 +88,9 @@ std::string surviving_text(const std::vector<SurvivingOfKind>& kinds) {
         return std::string(text);
     };
     std::string table =
-        line("  %-14s %24s %8s %9s", "", "share: least, mean, most", "cosine", "rounding");
+        line("  %-14s %26s %8s %9s", "", "share: least, mean, most", "cosine", "rounding");
     for (const SurvivingOfKind& kind : kinds) {
-        table += line("\n  %-14s %8.3f%8.3f%8.3f %8.3f %9.2f", kind.kind.c_str(), kind.least,
+        table += line("\n  %-14s %8.3f %8.3f %8.3f %8.3f %9.2f", kind.kind.c_str(), kind.least,
                       kind.mean, kind.most, kind.cosine, kind.rounding);
     }
     return table;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,9 +61,10 @@ struct SurvivingOfKind {
 };
 /// In the order of Linear.
 std::vector<SurvivingOfKind> surviving_of_kinds(const ChangesOfModules& changes);
-/// The mean share of all modules below which a merged model has lost most of what was learned.
+/// Of all modules taken as one; none where no module changes.
+std::optional<SurvivingChange> surviving_of_all(const ChangesOfModules& changes);
+/// The share of all modules below which a merged model has lost most of what was learned.
 inline constexpr double share_that_is_little = 0.5;
-double mean_share(const std::vector<SurvivingOfKind>& kinds);
 /// Lines of a table, a heading first.
 std::string surviving_text(const std::vector<SurvivingOfKind>& kinds);
 
