@@ -87,14 +87,21 @@ std::vector<GeneratedText> Generator::write(Orders orders) {
 }
 
 std::size_t Generator::batch_size(Orders orders) const {
-    const TextRoom room = text_room(parts_.job, view_);
+    TextRoom room = text_room(parts_.job, view_);
+    if (parts_.job.schedule.policy == SchedulePolicy::mlora) {
+        const auto others = std::find_if(orders.begin(), orders.end(), [&](const TextOrder& order) {
+            return order.adapter != orders.front().adapter;
+        });
+        orders = orders.first(as_size(others - orders.begin()));
+        // What there is for the adapter at least, also if it is alone in the job.
+        room.texts = std::min(std::ssize(orders), few_texts);
+        room.tokens = view_.replica.microbatch_tokens + room.texts * orders.front().max_new_tokens;
+    }
     const auto most = as_size(std::min(
         {std::ssize(orders), room.texts, view_.replica.microbatch_tokens}));  // rows of a forward
-    const bool in_turn = parts_.job.schedule.policy == SchedulePolicy::mlora;
     std::int64_t tokens = 0;
     std::size_t size = 0;
     while (size < most) {
-        if (in_turn && orders[size].adapter != orders.front().adapter) break;
         tokens += this->room(orders[size]);
         if (size > 0 && tokens > room.tokens) break;
         ++size;

@@ -46,7 +46,8 @@ TextSeconds text_seconds(const Job& job, const Plan& plan, std::span<const Datas
     const AttentionSpan span(view.lane_model);
     const std::int64_t replicas = std::ssize(plan.replicas);
     const auto tokens = static_cast<std::int64_t>(prompt);
-    const TextRoom room = text_room(job, view);
+    TextRoom room = text_room(job, view);
+    if (together.size() > 1) room.texts = std::min(room.texts, few_texts);
     const std::int64_t fit = std::max<std::int64_t>(1, room.tokens / (tokens + longest));
     for (const std::int64_t texts : together) {
         std::int64_t left = (texts + replicas - 1) / replicas;
