@@ -6,9 +6,10 @@ jobs/losses.md, "Rewards, on given rollouts".
 
 For each step n it loads the newest adapter of step-*/READY, which has at least n - AHEAD steps, samples GROUP texts
 after each of PROMPTS prompts, asks the reward program (jobs/rewards.md, "The program"), and renames the file of all
-texts to ROLLOUTS_DIR/step-n.jsonl. Files that are there already are not sampled again. With --ahead 1 it samples
-while the job trains: the rollouts are then one step old. A line a step says the adapter's steps, the staleness and
-the mean reward. The lines of FILE.jsonl have a prompt and a completion, which become bytes as with tokenizer: bytes,
+texts to ROLLOUTS_DIR/step-n.jsonl. Files that are there already are not sampled again. After the last step it makes
+the file END. With --ahead 1 it samples while the job trains: the rollouts are then at most one step old. AHEAD must be
+below export.keep and at most max_staleness. A line a step says the adapter's steps, the staleness and the mean reward.
+The lines of FILE.jsonl have a prompt and a completion, which become bytes as with tokenizer: bytes,
 or input_ids and labels, as prepare_data.py writes them. Needs torch, transformers and peft (requirements.txt).
 """
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from pathlib import Path
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.utils import logging
 
 BYTE_BOS, BYTE_EOS = 256, 257
@@ -33,7 +35,7 @@ BYTE_BOS, BYTE_EOS = 256, 257
 def read_prompts(path: Path) -> list[dict]:
     """Their tokens, those of the reference, and whether tokens are bytes."""
     prompts = []
-    for line in path.read_text().splitlines():
+    for line in path.open():
         sample = json.loads(line)
         if "input_ids" in sample:
             ids, labels = sample["input_ids"], sample["labels"]
@@ -55,20 +57,25 @@ class Engine:
     def __init__(self, exports: Path, base: Path, seed: int):
         self.exports, self.steps = exports, -1
         self.base = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32).eval()
-        self.model = None
-        torch.manual_seed(seed)
+        self.model, self.seed = None, seed
+        ends = self.base.generation_config.eos_token_id
+        self.ends = ends if isinstance(ends, list) else [ends]
 
     def newest(self) -> int:
         """Steps of the newest export, or -1."""
-        return max((int(path.parent.name.removeprefix("step-")) for path in self.exports.glob("step-*/READY")), default=-1)
+        found = (re.fullmatch(r"step-(\d+)", path.parent.name) for path in self.exports.glob("step-*/READY"))
+        return max((int(name[1]) for name in found if name), default=-1)
 
-    def load(self, least: int, timeout: float) -> None:
-        """Waits until there is an adapter of at least so many steps, and takes the newest."""
+    def load(self, least: int, most: int, timeout: float) -> None:
+        """Waits until there is an adapter of at least so many steps, and takes the newest, which has at most `most`."""
         end = time.monotonic() + timeout
         while (newest := self.newest()) < least:
             if time.monotonic() > end:
                 raise TimeoutError(f"{self.exports}: no export of step {least} or a later one came for {timeout:.0f} s")
             time.sleep(0.02)
+        if newest > most:
+            raise RuntimeError(f"{self.exports}: has an export of step {newest}, and rollouts of step {most} are missing: "
+                               "it is of another run, or files of rollouts were removed")
         if newest == self.steps:
             return
         if self.model is not None:
@@ -77,7 +84,7 @@ class Engine:
         self.steps = newest
 
     @torch.no_grad()
-    def sample(self, prompts: list[list[int]], most: int) -> list[tuple[list[int], list[float], bool]]:
+    def sample(self, prompts: list[list[int]], most: int, step: int) -> list[tuple[list[int], list[float], bool]]:
         """Per prompt the tokens, their log-probabilities, and whether a stop token ended the text."""
         width = max(map(len, prompts))
         ids = torch.zeros(len(prompts), width, dtype=torch.long)
@@ -85,16 +92,16 @@ class Engine:
         for i, prompt in enumerate(prompts):
             ids[i, width - len(prompt):] = torch.tensor(prompt)
             mask[i, width - len(prompt):] = 1
-        out = self.model.generate(input_ids=ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                                  max_new_tokens=most, pad_token_id=0, return_dict_in_generate=True, output_logits=True)
+        torch.manual_seed(self.seed * 1_000_003 + step)
+        plain = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=most, pad_token_id=0,
+                                 eos_token_id=self.ends, return_dict_in_generate=True, output_logits=True)
+        out = self.model.generate(input_ids=ids, attention_mask=mask, generation_config=plain)
         tokens = out.sequences[:, width:]
         logprobs = torch.log_softmax(torch.stack(out.logits, 1).double(), -1).gather(2, tokens[..., None])[..., 0]
-        ends = self.model.generation_config.eos_token_id
-        ends = set(ends if isinstance(ends, list) else [ends])
         texts = []
         for row, values in zip(tokens.tolist(), logprobs.tolist()):
-            end = next((t + 1 for t, token in enumerate(row) if token in ends), len(row))
-            texts.append((row[:end], [min(value, 0.0) for value in values[:end]], row[end - 1] in ends))
+            end = next((t + 1 for t, token in enumerate(row) if token in self.ends), len(row))
+            texts.append((row[:end], [min(value, 0.0) for value in values[:end]], row[end - 1] in self.ends))
         return texts
 
 
@@ -139,7 +146,7 @@ def sample_step(engine: Engine, rewards: Rewards, prompts: list[dict], step: int
     """Writes the file of a step; returns the mean reward."""
     draw = random.Random(f"{args.seed} {step}")
     chosen = [sample for sample in draw.sample(range(len(prompts)), args.prompts_per_step) for _ in range(args.group)]
-    texts = engine.sample([prompts[sample]["tokens"] for sample in chosen], args.max_new_tokens)
+    texts = engine.sample([prompts[sample]["tokens"] for sample in chosen], args.max_new_tokens, step)
     lines = []
     for sample, (tokens, logprobs, stopped) in zip(chosen, texts):
         prompt = prompts[sample]
@@ -181,10 +188,11 @@ def main() -> int:
             if (args.rollouts / f"step-{step:06}.jsonl").exists():
                 continue
             begin = time.monotonic()
-            engine.load(max(0, step - args.ahead), args.timeout)
+            engine.load(max(0, step - args.ahead), step, args.timeout)
             reward = sample_step(engine, rewards, prompts, step, args)
             print(f"step {step}: adapter of step {engine.steps}, staleness {step - engine.steps}, mean reward {reward:.3f}, "
                   f"{time.monotonic() - begin:.1f} s", flush=True)
+        (args.rollouts / "END").touch()
     except (TimeoutError, RuntimeError) as error:
         print(f"sample_rollouts: {error}", file=sys.stderr)
         return 1
