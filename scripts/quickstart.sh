@@ -21,6 +21,8 @@ else
 fi
 mkdir -p "$folder"
 [ -e "$folder/demo_base.h5" ] || "$program" import-hf "$root/inputs/demo_base" "$folder/demo_base.h5"
+gpus="$(nvidia-smi --list-gpus 2>/dev/null | grep -c '^GPU' || true)"
+[ -z "${CUDA_VISIBLE_DEVICES:-}" ] || gpus="$(tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l)"
 ranks=2
-[ "$(nvidia-smi --list-gpus 2>/dev/null | wc -l)" != 1 ] || ranks=1
+[ "$gpus" != 1 ] || ranks=1  # ranks do not share a GPU
 mpirun --quiet -np "$ranks" --oversubscribe "$program" "$root/jobs/quickstart.yaml" "${settings[@]}" "$@"

@@ -4,11 +4,12 @@ what it would have learned from files that were all there; stops, kills, END, st
 import json
 import random
 import signal
+import subprocess
 import threading
 import time
 import unittest
 
-from harness import STOPPED, JobTest, adapter_weights, children, frobenius, run, send, start, step_metrics, write_samples
+from harness import GOLDEN, SOURCE, STOPPED, JobTest, adapter_weights, children, frobenius, run, send, start, step_metrics, write_samples
 
 FILES = [4, 7, 4, 3, 8, 4]  # samples; a batch has 4
 BATCHES = sum(-(-count // 4) for count in FILES)
@@ -359,6 +360,53 @@ class Arrivals(JobTest):
         refused("trains on a worker", lambda job: job["parallel"].update(assignment="each") or job["parallel"].pop("deployment"))
         refused("adapters.other.max_staleness", lambda job: job["adapters"][0].update(max_staleness=1))
         refused("sft trains on single samples", lambda job: job["adapters"][1].update(loss="sft"))
+
+
+class Engine(JobTest):
+    """scripts/sample_rollouts.py beside the job. Skipped where the tests' Python has no torch and peft."""
+
+    def test_samples_with_the_exports(self):
+        steps = 4
+        python = SOURCE / "scripts/test_python.sh"
+        found = subprocess.run([python, "-c", "import torch, peft, transformers"], capture_output=True, text=True, check=False)
+        if found.returncode != 0:
+            self.skipTest(found.stderr.strip().rpartition("\n")[2])
+        job = self.tiny_job("run", {"rl": {"loss": "grpo", "max_steps": 2 * steps, "global_batch_size": 8, "max_staleness": 1,
+                                           "dataset": "tries"}}, learning_rate=1e-2)
+        rollouts = self.dir / "rollouts"
+        rollouts.mkdir()
+        job["datasets"]["tries"] = {"path": f"{rollouts}/", "max_seq_len": 32}
+        job["export"] = {"every_steps": 1}
+        draw = random.Random(2)
+        prompts = self.dir / "prompts.jsonl"
+        lines = [{"input_ids": ids, "labels": [-100] * (len(ids) - 1) + ids[-1:]}
+                 for ids in ([draw.randrange(300) for _ in range(draw.randint(3, 9))] for _ in range(12))]
+        prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        program = self.dir / "reward.py"
+        program.write_text("import json, sys\nfor line in sys.stdin:\n    tokens = json.loads(line)['completion']\n"
+                           "    print(sum(token % 2 == 0 for token in tokens) / len(tokens), flush=True)\n")
+        command = [python, SOURCE / "scripts/sample_rollouts.py", self.dir / "run/exports/rl", rollouts,
+                   "--base", GOLDEN / "llama/base", "--prompts", prompts, "--program", f"python3 {program}", "--steps", steps,
+                   "--group", 4, "--prompts-per-step", 2, "--max-new-tokens", 6, "--timeout", 200]
+        engine = subprocess.Popen([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = start([self.write_job(job)])
+        try:
+            told, _ = engine.communicate(timeout=400)
+            self.assertEqual(engine.returncode, 0, told)
+            self.finish(process)  # END is there, and two times as many steps are asked for
+        finally:
+            engine.kill()
+            process.kill()
+        metrics = step_metrics(self.dir / "run", "rl")
+        self.assertEqual(len(metrics), steps)
+        for step, line in enumerate(metrics):
+            self.assertIn(f"step {step}: adapter of step {step}, staleness 0,", told)
+            texts = [json.loads(text) for text in (rollouts / f"step-{step:06}.jsonl").read_text().splitlines()]
+            self.assertEqual({text["adapter_step"] for text in texts}, {step})
+            self.assertEqual(line["stale_rollouts"], 0)
+            self.assertAlmostEqual(line["ratio/mean"], 1, delta=1e-5)
+            self.assertAlmostEqual(line["ratio/max"], 1, delta=1e-4)
+            self.assertGreater(line["grad_norm"], 0)
 
 
 if __name__ == "__main__":
