@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/task_progress.h"
 #include "config/job_words.h"
 #include "config/model_limits.h"
