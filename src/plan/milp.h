@@ -32,8 +32,8 @@ struct Milp {
 struct MilpLimits {
     std::int64_t nodes = 1000;  ///< of branch and bound: the usual, deterministic limit
     /// Wall clock: a safety net only. It is generous, since planning shares processors with
-    /// training and with other programs, and results must not depend on that.
-    double seconds = 100.0;
+    /// training and results must not depend on that.
+    double seconds = 10.0;
     /// Only solutions with a lower objective are of interest.
     double cutoff = std::numeric_limits<double>::infinity();
 };
