@@ -37,6 +37,7 @@ std::map<std::string, std::set<std::string>> choices_of_options() {
         }
     }
     for (const std::string& line : split(help_text(), '\n')) {
+        if (line.ends_with(':')) continue;  // a heading
         const Words words = split(line, ' ');
         for (std::size_t i = 0; i + 1 < words.size(); ++i) {
             const auto found = choices.find(words[i]);

@@ -33,7 +33,7 @@ Options for planning:
   --device h200|h100|a100|...  plan for this GPU, or cpu; draw a timeline
   --out DIR         folder of the timeline (default <run.dir>/dry_run)
 
-Options for import-hf; merge takes --quantize, too:
+Options for import-hf, --quantize also for merge:
   --force --dtype bf16 --base-model-name --quantize nf4|int8|fp8 (merge: mxfp4)
 
 Options for bench, with their defaults:
