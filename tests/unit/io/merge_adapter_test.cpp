@@ -16,6 +16,7 @@
 #include "support/files.h"
 #include "support/golden_path.h"
 #include "support/problems.h"
+#include "unit/io/merge_folder.h"
 
 namespace loratrain {
 namespace {
@@ -26,16 +27,8 @@ using test::has;
 using test::problem_text;
 using test::problems_of;
 
-class MergeAdapterTest : public testing::Test {
+class MergeAdapterTest : public test::MergeFolder {
   protected:
-    std::unique_ptr<WeightSource> base(const std::string& family,
-                                       const ImportOptions& options = {}) {
-        ImportOptions anew = options;
-        anew.force = true;
-        import_hf(golden_path(family + "/base"), folder_.file("base.h5"), anew);
-        return open_base_weights(folder_.file("base.h5"));
-    }
-    std::string out() const { return folder_.file("merged"); }
     /// W + scaling B A of a module, in fp64.
     static std::vector<double> expected(const std::string& family, const std::string& adapter,
                                         const std::string& module, double scaling) {
@@ -81,11 +74,9 @@ class MergeAdapterTest : public testing::Test {
     std::string refusal_of(const std::string& dir, const WeightSource& weights) {
         const std::string text = problem_text([&] { merge_adapter(dir, weights, out()); });
         EXPECT_FALSE(std::filesystem::exists(out()));
-        EXPECT_FALSE(std::filesystem::exists(folder_.file(".merged.tmp")));
+        EXPECT_FALSE(std::filesystem::exists(hidden()));
         return text;
     }
-
-    test::TempDir folder_;
 };
 
 /// A base whose weights are whole and whose config.json is not.

@@ -23,6 +23,7 @@
 #include "support/golden_path.h"
 #include "support/problems.h"
 #include "support/small_model.h"
+#include "unit/io/merge_folder.h"
 
 namespace loratrain {
 namespace {
@@ -79,17 +80,8 @@ Matrix decoded(const SafetensorsFile& file, MergedForm form, const std::string& 
     return values;
 }
 
-class MergeFormsTest : public testing::Test {
+class MergeFormsTest : public test::MergeFolder {
   protected:
-    std::unique_ptr<WeightSource> base(const std::string& family,
-                                       const ImportOptions& options = {}) {
-        ImportOptions anew = options;
-        anew.force = true;
-        import_hf(golden_path(family + "/base"), folder_.file("base.h5"), anew);
-        return open_base_weights(folder_.file("base.h5"));
-    }
-    std::string out() const { return folder_.file("merged"); }
-    std::string hidden() const { return folder_.file(".merged.tmp"); }
     static std::string adapter(const std::string& family, const std::string& name = "a_r4_all") {
         return golden_path(family + "/adapters/" + name + "/final");
     }
@@ -102,8 +94,6 @@ class MergeFormsTest : public testing::Test {
         return text;
     }
     json changes() const { return json::parse(read_text(out() + "/surviving_changes.json")); }
-
-    test::TempDir folder_;
 };
 
 /// Of every form: what is in the file, read as its library reads it and by import-hf, is a weight
