@@ -12,6 +12,7 @@
 #include "config/job_words.h"
 #include "config/model_limits.h"
 #include "io/adapters/adapter_products.h"
+#include "io/adapters/merged_rows.h"
 #include "io/adapters/merged_tensors.h"
 #include "io/files.h"
 #include "io/json_text.h"
@@ -119,7 +120,7 @@ void write_config(const std::string& dir, const WeightSource& base,
     config.erase("quantization_config");
     config.erase("torch_dtype");
     const DType type = base.dense_type_of(embedding_name);
-    config["dtype"] = type == DType::f32 ? "float32" : "bfloat16";
+    config["dtype"] = torch_name(type);
     if (form) config["quantization_config"] = quantization_config(*form, type);
     write_text_atomic(dir + "/config.json", dump_json(config, 2) + "\n");
 }

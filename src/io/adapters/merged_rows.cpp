@@ -20,9 +20,6 @@ using Shape = std::vector<std::int64_t>;
 const char* dtype_in_files(DType dtype) {
     return dtype == DType::f32 ? "F32" : "BF16";
 }
-const char* torch_name(DType dtype) {
-    return dtype == DType::f32 ? "float32" : "bfloat16";
-}
 SourceType source_type_of(DType dtype) {
     return dtype == DType::f32 ? SourceType::f32 : SourceType::bf16;
 }
@@ -208,6 +205,10 @@ Json compressed_tensors() {
 }
 
 }  // namespace
+
+const char* torch_name(DType dtype) {
+    return dtype == DType::f32 ? "float32" : "bfloat16";
+}
 
 std::unique_ptr<const RowForm> rows_of_numbers(DType dtype) {
     return std::make_unique<NumberRows>(dtype);

@@ -52,6 +52,8 @@ std::unique_ptr<const RowForm> rows_of_numbers(DType dtype);
 /// `dtype` is the type of the whole model.
 std::unique_ptr<const RowForm> rows_in(MergedForm form, DType dtype);
 
+/// "float32" or "bfloat16", as in config.json.
+const char* torch_name(DType dtype);
 /// quantization_config of config.json, by which transformers knows the layout.
 Json quantization_config(MergedForm form, DType dtype);
 
