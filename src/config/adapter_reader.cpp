@@ -126,8 +126,7 @@ void write_start(KeyWriter& out, const AdapterJob& job) {
 void check_start(SectionReader& section, const AdapterJob& job) {
     if (job.is_vera()) return;
     if (job.init_lora_weights != Initial::pissa && job.init_lora_weights != Initial::olora) return;
-    const YamlNode* node = section.find("init_lora_weights");
-    const Place& place = node == nullptr ? section.place() : node->place;
+    const Place& place = section.place_of("init_lora_weights");
     const std::string start = word_of(initial_words, job.init_lora_weights);
     if (job.use_dora) {
         section.problem(place, "init_lora_weights", cat("'", start, "' does not go with use_dora"),
@@ -257,16 +256,14 @@ class LossCheck : public KeyTexts {
 /// Rewards need a scale; the KL of rollouts may be left out.
 void check_beta(SectionReader& section, const LossJob& loss) {
     if (!loss.has_rewards() || loss.beta_or_usual() > 0.0) return;
-    const YamlNode* node = section.find("beta");
-    section.problem(node == nullptr ? section.place() : node->place, "beta", "0 is out of range",
+    section.problem(section.place_of("beta"), "beta", "0 is out of range",
                     "give a number, " + above(0.0).words());
 }
 
 void check_aggregation(SectionReader& section, const LossJob& loss) {
     const bool constant = loss.is_of_rollouts() && loss.aggregation == LossAggregation::constant;
     if (!constant || loss.max_completion_length) return;
-    const YamlNode* node = section.find("loss_aggregation");
-    section.problem(node == nullptr ? section.place() : node->place, "loss_aggregation",
+    section.problem(section.place_of("loss_aggregation"), "loss_aggregation",
                     "constant needs a max_completion_length, by which it divides",
                     "give the largest number of tokens that was sampled for a rollout");
 }

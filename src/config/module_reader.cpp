@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "base/text.h"
 #include "config/dead_rules.h"
-#include "config/job_words.h"
 #include "config/key_writer.h"
 #include "config/section_reader.h"
 #include "config/targets_text.h"
@@ -18,7 +16,6 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-constexpr const char* tokens_key = "trainable_token_indices";
 /// Layers in which names are looked for while no model is known.
 constexpr std::int64_t layers_compared = 256;
 constexpr const char* regex_hint =
@@ -301,12 +298,6 @@ void read_all_patterns(SectionReader& section, Draft& draft) {
                   });
 }
 
-/// Of the key, or of what it stands in.
-Place place_of(SectionReader& section, const char* key) {
-    const YamlNode* node = section.find(key);
-    return node == nullptr ? section.place() : node->place;
-}
-
 /// exclude_modules may take them off again.
 void settle_outer(const Draft& draft, AdapterJob& job) {
     for (std::size_t i = 0; i < outer_linears.size(); ++i) {
@@ -326,7 +317,7 @@ void check_dead_rules(SectionReader& section, const AdapterJob& job) {
     std::vector<Linear> linears;
     for (int i = 0; i < linear_count; ++i) linears.push_back(static_cast<Linear>(i));
     for (const DeadRule& rule : dead_rules(job, layers, linears)) {
-        section.problem(place_of(section, rule.key), rule.key, rule.what, dead_rule_hint);
+        section.problem(section.place_of(rule.key), rule.key, rule.what, dead_rule_hint);
     }
 }
 
@@ -379,124 +370,29 @@ void write_modules(KeyWriter& out, const AdapterJob& job) {
 
 const OwnKey<AdapterJob> modules_key{read_modules, write_modules};
 
-const OwnKey<AdapterJob> trained_tokens_key{
-    [](SectionReader& section, AdapterJob& job) {
-        const YamlNode* node = section.find(tokens_key);
-        if (node == nullptr) return;
-        job.trainable_token_indices.clear();
-        const bool named = node->kind == Kind::map && node->children.size() == 1 &&
-                           node->children.front().key == module_name(Linear::embedding);
-        if (node->kind == Kind::map && !named) {
-            std::vector<std::string> names;
-            for (const YamlNode& child : node->children) names.push_back(child.key);
-            return section.problem(node->place, tokens_key,
-                                   cat("is of ", names.empty() ? "no module" : join(names, ", "),
-                                       ", not of embed_tokens alone"),
-                                   "give {embed_tokens: [32000, 32001]}, or the list alone");
-        }
-        read_token_ids(section, named ? node->children.front() : *node, tokens_key,
-                       job.trainable_token_indices);
-    },
-    [](KeyWriter& out, const AdapterJob& job) {
-        write_token_ids(out, tokens_key, job.trainable_token_indices);
-    }};
-
-namespace {
-
-/// "lm_head and embed_tokens", of which those that the adapter targets.
-std::string outer_names(const AdapterJob& job) {
-    std::vector<std::string> names;
-    if (job.targets_head) names.emplace_back(module_name(Linear::head));
-    if (job.targets_embedding) names.emplace_back(module_name(Linear::embedding));
-    return join(names, " and ");
-}
-
-std::string ratio_text(const AdapterJob& job) {
-    return cat("loraplus_lr_ratio: ", format_exact(job.loraplus_lr_ratio));
-}
-
-void check_trained_tokens(SectionReader& section, const AdapterJob& job) {
-    const auto refuse = [&](const std::string& what, const char* hint) {
-        section.problem(place_of(section, tokens_key), tokens_key, what, hint);
-    };
-    std::set<std::int32_t> known;
-    for (const std::int32_t token : job.trainable_token_indices) {
-        if (!known.insert(token).second) {
-            return refuse(cat("has ", token, " twice"), "name each token once");
-        }
-    }
-    if (known.empty()) return;
-    if (job.is_vera() || has_residual_start(job.form)) {
-        refuse(cat("goes with LoRA and DoRA alone, not with ",
-                   job.is_vera()
-                       ? std::string("peft_type: vera")
-                       : cat("init_lora_weights: ", word_of(initial_words, job.init_lora_weights))),
-               "leave it out, or leave out peft_type: vera or the init_lora_weights that makes "
-               "another form");
-    }
-    if (job.targets_outer()) {
-        refuse(cat("does not go with ", outer_names(job), " in target_modules"),
-               "leave it out, or take lm_head and embed_tokens out of target_modules");
-    }
-    if (job.loraplus_lr_ratio != 1.0) {
-        refuse(cat("does not go with ", ratio_text(job)), "leave one of them out");
-    }
-}
-
-}  // namespace
-
-void check_outer(SectionReader& section, const AdapterJob& job) {
-    check_trained_tokens(section, job);
-    if (!job.targets_outer() || has_token_rows(job.form)) return;
-    const bool plain = job.form.peft_switches.empty() && job.form.tensors.size() == 2 &&
-                       job.form.tensors[0].role == TensorRole::a;
-    const bool by_layers = job.modules && !job.modules->keys().layers_to_transform.empty();
-    const std::string name = module_name(job.targets_head ? Linear::head : Linear::embedding);
-    const auto refuse = [&](const std::string& what, const char* hint) {
-        section.problem(place_of(section, "target_modules"), "target_modules", what, hint);
-    };
-    if (!plain) {
-        refuse(name + " can be trained with plain LoRA alone",
-               "leave it out of target_modules, or leave out use_dora, peft_type or the "
-               "init_lora_weights that makes another form");
-    }
-    if (job.targets_head && job.lora_dropout > 0.0) {
-        refuse(cat("lm_head does not go with lora_dropout: ", format_exact(job.lora_dropout)),
-               "set lora_dropout: 0, or leave it out");
-    }
-    if (by_layers) {
-        refuse(name + " is in no layer of layers_to_transform",
-               "leave it out, or name modules with their layers, as in 0.self_attn.q_proj");
-    }
-    if (job.targets_embedding && job.loraplus_lr_ratio != 1.0) {
-        refuse(cat("embed_tokens does not go with ", ratio_text(job)),
-               "leave one of them out: PEFT gives embeddings a rate of their own then");
-    }
-}
-
 void check_modules(SectionReader& section, const AdapterJob& job) {
     if (!job.modules) return;
     const ModuleKeys& keys = job.modules->keys();
     if (!keys.target_regex.empty() && !keys.layers_to_transform.empty()) {
-        section.problem(place_of(section, "layers_to_transform"), "layers_to_transform",
+        section.problem(section.place_of("layers_to_transform"), "layers_to_transform",
                         "goes with a list of target_modules, not with a regular expression",
                         "write the layers into the expression, as in "
                         "model\\.layers\\.(0|1)\\..*_proj");
     }
     if (!keys.layers_pattern.empty() && keys.layers_to_transform.empty()) {
-        section.problem(place_of(section, "layers_pattern"), "layers_pattern",
+        section.problem(section.place_of("layers_pattern"), "layers_pattern",
                         "is given without layers_to_transform", "give both, or neither");
     }
     for (const char* other : other_modules()) {
         if (!job.modules->regex_targets(other)) continue;
-        section.problem(place_of(section, "target_modules"), "target_modules",
+        section.problem(section.place_of("target_modules"), "target_modules",
                         cat("'", keys.target_regex, "' matches ", other, " too"),
                         not_supported_hint);
         return;
     }
     if (targets_any(job)) return check_dead_rules(section, job);
     section.problem(
-        place_of(section, "target_modules"), "target_modules",
+        section.place_of("target_modules"), "target_modules",
         "selects no linear layer of the model",
         "change exclude_modules, layers_to_transform or layers_pattern: they leave nothing");
 }

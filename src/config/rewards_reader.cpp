@@ -70,8 +70,7 @@ std::optional<DatasetId> dataset_named(SectionReader& section, const char* key) 
 void check_rewards(SectionReader& section, const AdapterJob& job) {
     if (!job.rewards.wanted()) return;
     const auto refuse = [&](const char* key, const std::string& what, const std::string& hint) {
-        const YamlNode* node = section.find(key);
-        section.problem(node == nullptr ? section.place() : node->place, key, what, hint);
+        section.problem(section.place_of(key), key, what, hint);
     };
     if (!job.loss.is_of_rollouts()) {
         refuse("rewards",

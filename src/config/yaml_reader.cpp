@@ -117,6 +117,11 @@ const YamlNode* SectionReader::find(const std::string& key) {
     return node_ == nullptr ? nullptr : node_->find(key);
 }
 
+const Place& SectionReader::place_of(const std::string& key) {
+    const YamlNode* node = find(key);
+    return node == nullptr ? place_ : node->place;
+}
+
 SectionReader SectionReader::section(const std::string& key, const char* heading) {
     return {find(key), place_, full_name(key), context_, heading};
 }

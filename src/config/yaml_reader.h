@@ -47,6 +47,8 @@ class SectionReader {
     /// The value of `key`, or nullptr.
     const YamlNode* find(const std::string& key);
     bool has(const std::string& key) { return find(key) != nullptr; }
+    /// Of the value of `key`; of the section where that is missing.
+    const Place& place_of(const std::string& key);
     SectionReader section(const std::string& key, const char* heading = nullptr);
 
     void read(const std::string& key, std::string& value, const Range& range = {});
