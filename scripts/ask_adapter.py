@@ -12,9 +12,12 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
-from peft import AutoPeftModelForCausalLM
-from transformers import AutoTokenizer
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "torch, transformers and peft"):
+    import torch
+    from peft import AutoPeftModelForCausalLM
+    from transformers import AutoTokenizer
 
 
 def answer(adapter: Path, text: str, max_new_tokens: int) -> str:

@@ -20,12 +20,15 @@ import sys
 import warnings
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-from peft import PeftModel
-from peft.utils import get_peft_model_state_dict
-from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "torch, transformers, peft and safetensors"):
+    import torch
+    import torch.nn.functional as F
+    from peft import PeftModel
+    from peft.utils import get_peft_model_state_dict
+    from safetensors.torch import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 
 class CheckError(Exception):

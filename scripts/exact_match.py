@@ -3,11 +3,11 @@
 
   exact_match.py RUN_DIR --tokenizer HF_DIR [--pattern '#### (.*)'] [--report]
 
-An answer is what the pattern's group matches first in a text, without blanks at its ends and, in numbers,
-without commas; it is right where the reference has the same. Texts, answers and whether they are right go into
-RUN_DIR/adapters/NAME/generations.jsonl, from where `loratrain report` shows them; --report runs that too.
-Prints a line per adapter. Exit code 2 where there are no texts or the pattern is no use. Needs the package
-tokenizers (requirements.txt); --tokenizer is a folder with tokenizer.json, or `bytes` for data of `tokenizer: bytes`.
+The answer in a text is the first text that the group of --pattern matches, without blanks at its ends and without
+the commas of numbers. An answer is right if the reference has the same one. The script adds texts, answers and whether
+they are right to RUN_DIR/adapters/NAME/generations.jsonl, and prints a line for each adapter. `loratrain report` shows
+them; --report calls it. --tokenizer is a folder with tokenizer.json (needs the package tokenizers), or `bytes` for
+data of `tokenizer: bytes`. Exit code 2: there are no texts, or the pattern has no group.
 """
 from __future__ import annotations
 
@@ -101,10 +101,11 @@ def report(run: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--pattern", default="#### (.*)")
-    parser.add_argument("--report", action="store_true")
+    parser.add_argument("run", type=Path, help="run directory")
+    parser.add_argument("--tokenizer", required=True, metavar="DIR|bytes", help="folder of the base's tokenizer, or bytes")
+    parser.add_argument("--pattern", default="#### (.*)",
+                        help="regular expression whose group is the answer (default '#### (.*)')")
+    parser.add_argument("--report", action="store_true", help="also write the report page of the run")
     args = parser.parse_args()
     try:
         score_run(args.run, decoder(args.tokenizer), compiled(args.pattern))

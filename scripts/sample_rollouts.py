@@ -24,10 +24,13 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from peft import PeftModel
-from transformers import AutoModelForCausalLM, GenerationConfig
-from transformers.utils import logging
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "torch, transformers and peft"):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers.utils import logging
 
 BYTE_BOS, BYTE_EOS = 256, 257
 

@@ -22,8 +22,11 @@ import sys
 import time
 from pathlib import Path
 
-import optuna
-import yaml
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "optuna and pyyaml"):
+    import optuna
+    import yaml
 
 OBJECTIVES = {"eval_loss": ("eval_loss", "minimize"), "exact_match": ("eval_exact_match", "maximize")}
 OVER = ("done", "failed", "stopped")

@@ -20,11 +20,14 @@ import random
 import time
 from pathlib import Path
 
-import torch
-import torch.nn.functional as F
-import yaml
-from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import AutoModelForCausalLM, get_scheduler
+from needed_packages import needed_packages
+
+with needed_packages(__name__, "torch, transformers, peft and pyyaml"):
+    import torch
+    import torch.nn.functional as F
+    import yaml
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM, get_scheduler
 
 BOS, EOS, PAD, IGNORE = 256, 257, 258, -100
 Sample = tuple[list[int], list[int]]

@@ -47,10 +47,11 @@ install(DIRECTORY jobs inputs DESTINATION "${data}")
 install(DIRECTORY slurm/ DESTINATION "${data}/slurm" USE_SOURCE_PERMISSIONS
         PATTERN machine.sh EXCLUDE)
 install(DIRECTORY scripts/dataprep DESTINATION "${data}/scripts" PATTERN __pycache__ EXCLUDE)
-install(FILES scripts/requirements.txt scripts/mpi_environment.sh DESTINATION "${data}/scripts")
+install(FILES scripts/requirements.txt scripts/mpi_environment.sh scripts/needed_packages.py
+        DESTINATION "${data}/scripts")
 install(PROGRAMS scripts/quickstart.sh scripts/prepare_data.py scripts/ask_adapter.py
                  scripts/check_peft_export.py scripts/exact_match.py scripts/export_metrics.py
-                 scripts/fetch_real_model.py
+                 scripts/fetch_real_model.py scripts/sample_rollouts.py
                  scripts/tune_with_optuna.py scripts/tune_with_peft.py
         DESTINATION "${data}/scripts")
 
