@@ -258,7 +258,7 @@ def _chat(record: Record, messages: list[Message], first: int, options: Options)
     messages[first] are not trained."""
     messages, weights = take_weights(messages)
     if options.train_on == "all" and any(weight is not None for weight in weights):
-        raise InputError("messages have a \"weight\", which --train-on all takes no notice of; leave one of them out")
+        raise InputError("messages have a \"weight\", which --train-on all ignores; leave one of the two out")
     turns = [i for i, message in enumerate(messages) if i >= first and message["role"] == "assistant"]
     if not turns:
         raise InputError("no assistant turn, so nothing to train on")

@@ -184,7 +184,7 @@ def read_records(path: Path) -> Iterator[Record | InputError]:
 
 def _opened(path: Path) -> BinaryIO:
     if path.suffix in UNREAD:
-        raise InputError(f"{path}: is packed in a way that is not read; unpack it, or pack it with gzip")
+        raise InputError(f"{path}: is compressed in a format that is not read; decompress it, or compress it with gzip")
     return PACKED.get(path.suffix, open)(path, "rb")
 
 

@@ -141,7 +141,7 @@ class ChatWithBytes(ChatCase):
         user = {"messages": [{**TALK[1], "weight": 1}, TALK[2]]}
         for record, options, words in [(user, (), "only assistant turns are trained"),
                                        ({"messages": [TALK[1], {**TALK[2], "weight": 1}]}, ("--train-on", "all"),
-                                        "--train-on all takes no notice of"),
+                                        "--train-on all ignores"),
                                        ({"chosen": [TALK[1], {**TALK[2], "weight": 1}], "rejected": TALK[1:3]}, (),
                                         'messages of a preference have no "weight"')]:
             code, _, err = self.run_script(self.write(record), "-o", self.out, "--tokenizer", "bytes", "--chat-template",

@@ -49,7 +49,7 @@ class Damaged(Case):
             self.assertEqual(len(self.out.read_text().splitlines()), 50)
             self.assertRegex(self.refusal(self.file(f"b.jsonl.{packed}", pack(lines)[:-5]), *BYTES), f"b.jsonl.{packed}: ")
             self.assertRegex(self.refusal(self.file(f"c.jsonl.{packed}", b"no such file"), *BYTES), f"c.jsonl.{packed}: ")
-        self.assertIn("unpack it", self.refusal(self.file("a.jsonl.zst", b"x"), *BYTES))
+        self.assertIn("decompress it", self.refusal(self.file("a.jsonl.zst", b"x"), *BYTES))
 
     def test_control_characters_are_not_passed_on(self) -> None:
         """To the terminal; data keep theirs."""
