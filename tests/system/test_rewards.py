@@ -1,7 +1,10 @@
 """Adapters that learn from what they write (rewards): the same texts in every layout, beside others as alone, after kills
-and stops; ratios of 1; every failure of a reward program; what is refused."""
+and stops; ratios of 1; every failure of a reward program; what is refused.
+
+LORATRAIN_FAULTS is the number of random kills (default 6)."""
 
 import json
+import os
 import random
 import signal
 import time
@@ -11,7 +14,7 @@ from harness import (STOPPED, JobTest, adapter_weights, children, frobenius, is_
                      without_times)
 
 STEPS = 4
-KILLS = 6
+KILLS = int(os.environ.get("LORATRAIN_FAULTS", "6"))
 # Rewards texts of many even tokens; notes every question.
 REWARD = """
 import json, os, sys, time
@@ -170,20 +173,25 @@ class Rewards(JobTest):
             job = self.job(run_dir, adapters, learning_rate=1e-2)
             job["schedule"]["policy"] = "mlora"
             job["parallel"].update(parallel)
+            job["datasets"]["a"]["max_seq_len"] = parallel.get("microbatch_tokens", 64)
             self.succeed(run([self.write_job(job)], ranks))
 
         def metrics(run_dir, name):
             return [{key: value for key, value in line.items() if not key.endswith("_seconds")}
                     for line in without_times(step_metrics(self.dir / run_dir, name))]
 
-        for ranks, parallel in ((1, {}), (2, {"deployment": [{"tp": 2}]})):
-            train(f"together-{ranks}", FOUR, ranks, parallel)
-            for name in FOUR if ranks == 1 else ("fours",):
-                train(f"{name}-{ranks}", {name: FOUR[name]}, ranks, parallel)
+        for way, ranks, parallel, names in (("one", 1, {}, FOUR), ("lanes", 2, {"deployment": [{"tp": 2}]}, ["fours"]),
+                                            ("cut", 1, {"microbatch_tokens": 24}, ["fours", "all"])):
+            train(f"together-{way}", FOUR, ranks, parallel)
+            for name in names:
+                train(f"{name}-{way}", {name: FOUR[name]}, ranks, parallel)
                 for step in range(STEPS):
-                    self.assertEqual(self.rollouts(f"{name}-{ranks}", name, step), self.rollouts(f"together-{ranks}", name, step))
-                self.assert_same_weights(f"{name}-{ranks}", f"together-{ranks}", [name])
-                self.assertEqual(metrics(f"{name}-{ranks}", name), metrics(f"together-{ranks}", name))
+                    texts = self.rollouts(f"{name}-{way}", name, step)
+                    self.assertEqual(texts, self.rollouts(f"together-{way}", name, step))
+                    if way == "cut":  # its texts are written in several batches
+                        self.assertGreater(sum(text["labels"].count(-100) for text in texts), 24)
+                self.assert_same_weights(f"{name}-{way}", f"together-{way}", [name])
+                self.assertEqual(metrics(f"{name}-{way}", name), metrics(f"together-{way}", name))
 
     def test_beside_others_with_a_slow_program(self):
         """Which train meanwhile: it answers when they are done."""
@@ -200,34 +208,46 @@ class Rewards(JobTest):
             self.succeed(run([self.write_job(alone)], ranks))
             self.check_same_texts(run_dir, f"alone-{ranks}", ["fours"])
 
-    def test_killed_and_continued(self):
-        """Nothing is trained twice, and nobody is asked again for a step whose texts are there."""
-        self.succeed(run([self.write_job(self.job("whole"))], 2))
-        job = self.job("killed")
-        job["checkpoint"] = {"every_steps": 2}
-        path = self.write_job(job)
-        draw = random.Random(11)
+    def kill_in_steps(self, run_dir, path, draw, most):
+        """Kills the job up to `most` times, each time after it has asked for a reward. Returns how many times it was killed
+        before it ended."""
         complete = set()
-        for _ in range(KILLS):
-            before = len(self.notes("killed"))
+        for kills in range(most):
+            before = len(self.notes(run_dir))
             process = start([path], 2)
-            while process.poll() is None and len(self.notes("killed")) == before:
+            while process.poll() is None and len(self.notes(run_dir)) == before:
                 time.sleep(0.01)
             time.sleep(0.5 * draw.random())  # anywhere in a step
             ended = process.poll() is not None
             send(children(process.pid), signal.SIGKILL)
             process.communicate(timeout=60)
-            self.check_no_program_is_left("killed")
-            for line in self.notes("killed")[before:]:
+            self.check_no_program_is_left(run_dir)
+            for line in self.notes(run_dir)[before:]:
                 self.assertNotIn((line[0], int(line[1])), complete, "asked again")
             complete = {(file.parent.name, int(file.stem.removeprefix("step-")))
-                        for file in (self.dir / "killed/rollouts").glob("*/step-*.jsonl")}
+                        for file in (self.dir / run_dir / "rollouts").glob("*/step-*.jsonl")}
             if ended:
+                return kills
+        return most
+
+    def test_killed_and_continued(self):
+        """Nothing is trained twice, and nobody is asked again for a step whose texts are there."""
+        self.succeed(run([self.write_job(self.job("whole"))], 2))
+        draw = random.Random(11)
+        kills = 0
+        for number in range(10 * KILLS):  # a run that ends before it is killed so often is followed by another
+            if kills == KILLS:
                 break
-        self.succeed(run([path], 2))
-        self.check_run("killed")
-        self.check_same_texts("killed", "whole", FOUR)
-        self.check_same_weights("killed", "whole", FOUR)
+            run_dir = f"killed-{number}"
+            job = self.job(run_dir)
+            job["checkpoint"] = {"every_steps": 2}
+            path = self.write_job(job)
+            kills += self.kill_in_steps(run_dir, path, draw, KILLS - kills)
+            self.succeed(run([path], 2))
+            self.check_run(run_dir)
+            self.check_same_texts(run_dir, "whole", FOUR)
+            self.check_same_weights(run_dir, "whole", FOUR)
+        self.assertEqual(kills, KILLS)
 
     def test_stopped_and_continued(self):
         self.succeed(run([self.write_job(self.job("whole"))], 2))
