@@ -8,7 +8,9 @@ For each step n it loads the newest adapter of step-*/READY, which has at least 
 after each of PROMPTS prompts, asks the reward program (jobs/rewards.md, "The program"), and renames the file of all
 texts to ROLLOUTS_DIR/step-n.jsonl. Files that are there already are not sampled again. After the last step it makes
 the file END. With --ahead 1 it samples while the job trains: the rollouts are then at most one step old. AHEAD must be
-below export.keep and at most max_staleness. A line a step says the adapter's steps, the staleness and the mean reward.
+below the job's export.keep and at most the adapter's max_staleness; the run's resolved.yaml says what these are. A line
+a step says the adapter's steps, the staleness and the mean reward. Exit code 1: an export or an answer of the reward
+program did not come in time, or is of no use; 2: AHEAD is too large.
 The lines of FILE.jsonl have a prompt and a completion, which become bytes as with tokenizer: bytes,
 or input_ids and labels, as prepare_data.py writes them. Needs torch, transformers and peft (requirements.txt).
 """
@@ -16,23 +18,32 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import queue
 import random
 import re
+import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from needed_packages import needed_packages
 
-with needed_packages(__name__, "torch, transformers and peft"):
+with needed_packages(__name__, "torch, transformers, peft and yaml"):
     import torch
+    import yaml
     from peft import PeftModel
     from transformers import AutoModelForCausalLM, GenerationConfig
     from transformers.utils import logging
 
 BYTE_BOS, BYTE_EOS = 256, 257
+
+
+class InputError(Exception):
+    """Something given cannot be used; the text says what, where and what to do."""
 
 
 def read_prompts(path: Path) -> list[dict]:
@@ -111,21 +122,58 @@ class Engine:
 class Rewards:
     """A reward program, asked one text at a time."""
 
-    def __init__(self, command: str):
-        self.program = subprocess.Popen(command, shell=True, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, command: str, timeout: float):
+        self.command, self.timeout = command, timeout
+        self.program = subprocess.Popen(command, shell=True, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        start_new_session=True)
+        self.lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self) -> None:
+        for line in self.program.stdout:
+            self.lines.put(line)
+        self.lines.put("")
 
     def of(self, question: dict) -> float:
-        self.program.stdin.write(json.dumps(question) + "\n")
-        self.program.stdin.flush()
-        line = self.program.stdout.readline()
+        text = json.dumps(question)
+        try:
+            self.program.stdin.write(text + "\n")
+            self.program.stdin.flush()
+            line = self.lines.get(timeout=self.timeout)
+        except BrokenPipeError:
+            line = ""
+        except queue.Empty:
+            raise TimeoutError(f"--program {self.command}: has given no answer for {self.timeout:g} s; it was asked {text}") from None
         if not line:
-            raise RuntimeError(f"the reward program has ended; it was asked {json.dumps(question)}")
-        answer = json.loads(line)
-        return float(answer["reward"] if isinstance(answer, dict) else answer)
+            raise RuntimeError(f"--program {self.command}: has ended; it was asked {text}")
+        try:
+            answer = json.loads(line)
+            return float(answer["reward"] if isinstance(answer, dict) else answer)
+        except (ValueError, TypeError, KeyError):
+            raise RuntimeError(f"--program {self.command}: its answer is no number, and no object with a reward: "
+                               f"{line.strip()}; it was asked {text}") from None
 
     def close(self) -> None:
-        self.program.stdin.close()
-        self.program.wait()
+        """Its input ends; what does not end then is killed, with all that it has started."""
+        try:
+            self.program.stdin.close()
+            self.program.wait(timeout=1)
+        except (BrokenPipeError, subprocess.TimeoutExpired):
+            os.killpg(self.program.pid, signal.SIGKILL)
+            self.program.wait()
+
+
+def check_ahead(ahead: int, exports: Path) -> None:
+    """That the job keeps exports so long, and trains on rollouts so old. The run has begun."""
+    job = yaml.safe_load((exports.parents[1] / "resolved.yaml").read_text())
+    adapter = next(adapter for adapter in job["adapters"] if adapter["name"] == exports.name)
+    keep, most = job["export"]["keep"], adapter["max_staleness"]
+    if ahead >= keep:
+        raise InputError(f"--ahead {ahead}: the job keeps {keep} exports (export.keep), so the one of {ahead} steps before may be "
+                         f"gone; give at most --ahead {keep - 1}")
+    if most != "auto" and ahead > most:
+        raise InputError(f"--ahead {ahead}: the job leaves out rollouts that are more than {most} steps old (max_staleness); give at "
+                         f"most --ahead {most}")
 
 
 def advantages(rewards: list[float], group: int) -> list[float]:
@@ -180,18 +228,20 @@ def main() -> int:
     parser.add_argument("--ahead", type=int, default=0, help="steps that the adapter may be behind the file's step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=600, help="seconds to wait for an export")
+    parser.add_argument("--reward-timeout", type=float, default=60, help="seconds that the program may take for an answer")
     args = parser.parse_args()
     logging.set_verbosity_error()
     prompts = read_prompts(args.prompts)
     args.rollouts.mkdir(parents=True, exist_ok=True)
-    rewards = Rewards(args.program)
+    rewards = Rewards(args.program, args.reward_timeout)
     try:
         engine = Engine(args.exports, args.base, args.seed)
-        for step in range(args.steps):
-            if (args.rollouts / f"step-{step:06}.jsonl").exists():
-                continue
+        steps = [step for step in range(args.steps) if not (args.rollouts / f"step-{step:06}.jsonl").exists()]
+        for step in steps:
             begin = time.monotonic()
             engine.load(max(0, step - args.ahead), step, args.timeout)
+            if step == steps[0]:
+                check_ahead(args.ahead, args.exports)
             reward = sample_step(engine, rewards, prompts, step, args)
             print(f"step {step}: adapter of step {engine.steps}, staleness {step - engine.steps}, mean reward {reward:.3f}, "
                   f"{time.monotonic() - begin:.1f} s", flush=True)
@@ -199,6 +249,9 @@ def main() -> int:
     except (TimeoutError, RuntimeError) as error:
         print(f"sample_rollouts: {error}", file=sys.stderr)
         return 1
+    except InputError as error:
+        print(f"sample_rollouts: {error}", file=sys.stderr)
+        return 2
     finally:
         rewards.close()
     return 0

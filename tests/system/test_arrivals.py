@@ -3,6 +3,7 @@ what it would have learned from files that were all there; stops, kills, END, st
 
 import json
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -16,6 +17,7 @@ BATCHES = sum(-(-count // 4) for count in FILES)
 OTHERS = 60  # steps of the adapter beside
 KILLS = 20
 FAILED = 3  # the exit code
+PYTHON = SOURCE / "scripts/test_python.sh"
 
 
 class Arrivals(JobTest):
@@ -365,12 +367,38 @@ class Arrivals(JobTest):
 class Engine(JobTest):
     """scripts/sample_rollouts.py beside the job. Skipped where the tests' Python has no torch and peft."""
 
-    def test_samples_with_the_exports(self):
-        steps = 4
-        python = SOURCE / "scripts/test_python.sh"
-        found = subprocess.run([python, "-c", "import torch, peft, transformers"], capture_output=True, text=True, check=False)
+    def setUp(self):
+        super().setUp()
+        found = subprocess.run([PYTHON, "-c", "import torch, peft, transformers"], capture_output=True, text=True, check=False)
         if found.returncode != 0:
             self.skipTest(found.stderr.strip().rpartition("\n")[2])
+
+    def test_ends_where_it_cannot_go_on(self):
+        """Options that do not suit the run; a reward program that is silent, ends, or answers no number."""
+        export = self.dir / "run/exports/rl/step-0"
+        shutil.copytree(GOLDEN / "llama/adapters/a_r4_all/final", export)
+        (export / "READY").touch()
+        prompts = self.dir / "prompts.jsonl"
+        prompts.write_text('{"input_ids": [1, 2, 3], "labels": [-100, -100, 3]}\n')
+
+        def refused(code, words, *options, keep=2, most="auto", program="sleep 100"):
+            adapter = {"name": "rl", "max_staleness": most}
+            (self.dir / "run/resolved.yaml").write_text(json.dumps({"export": {"keep": keep}, "adapters": [adapter]}))
+            command = [PYTHON, SOURCE / "scripts/sample_rollouts.py", self.dir / "run/exports/rl", self.dir / "rollouts",
+                       "--base", GOLDEN / "llama/base", "--prompts", prompts, "--program", program, "--steps", 1, "--group", 2,
+                       "--prompts-per-step", 1, "--max-new-tokens", 2, *options]
+            process = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False, timeout=300)
+            self.assertEqual(process.returncode, code, process.stderr)
+            self.assertIn(words, process.stderr)
+
+        refused(2, "--ahead 2: the job keeps 2 exports (export.keep)", "--ahead", 2)
+        refused(2, "--ahead 3: the job leaves out rollouts that are more than 1 steps old (max_staleness)", "--ahead", 3, keep=4, most=1)
+        refused(1, "--program sleep 100: has given no answer for 0.5 s; it was asked {", "--reward-timeout", 0.5)
+        refused(1, "--program exit 3: has ended", program="exit 3")
+        refused(1, "its answer is no number, and no object with a reward: maybe", program="read question; echo maybe; sleep 100")
+
+    def test_samples_with_the_exports(self):
+        steps = 4
         job = self.tiny_job("run", {"rl": {"loss": "grpo", "max_steps": 2 * steps, "global_batch_size": 8, "max_staleness": 1,
                                            "dataset": "tries"}}, learning_rate=1e-2)
         rollouts = self.dir / "rollouts"
@@ -385,7 +413,7 @@ class Engine(JobTest):
         program = self.dir / "reward.py"
         program.write_text("import json, sys\nfor line in sys.stdin:\n    tokens = json.loads(line)['completion']\n"
                            "    print(sum(token % 2 == 0 for token in tokens) / len(tokens), flush=True)\n")
-        command = [python, SOURCE / "scripts/sample_rollouts.py", self.dir / "run/exports/rl", rollouts,
+        command = [PYTHON, SOURCE / "scripts/sample_rollouts.py", self.dir / "run/exports/rl", rollouts,
                    "--base", GOLDEN / "llama/base", "--prompts", prompts, "--program", f"python3 {program}", "--steps", steps,
                    "--group", 4, "--prompts-per-step", 2, "--max-new-tokens", 6, "--timeout", 200]
         engine = subprocess.Popen([str(word) for word in command], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
