@@ -6,9 +6,8 @@
 
 /// Products of the rows of all experts of a layer with their weights, in bf16, one launch each
 /// (README.md).
-///   rows       in the order of experts (Routes); the device knows where an expert's rows are, so
-///   the
-///              host needs no counts
+///   rows       in the order of experts (Routes). The device knows where an expert's rows
+///              are, so the host needs no counts
 ///   sums       in fp32, in a fixed order: reproducible to the bit
 ///   weights    as in files: [experts, outputs, inputs] without gaps, from a multiple of 16 bytes
 ///   on matrices   must satisfy grouped_takes(); else cudaErrorInvalidValue

@@ -5,7 +5,8 @@
 
 #include "grouped_block.cuh"
 
-/// Launches of grouped_block.cuh, for bf16 (grouped.cu) and for codes (grouped_codes.cu).
+/// Launches grouped products of experts, y_p = x_p W_eᵀ for every place p of expert e, in bf16
+/// (grouped.cu) and in codes (grouped_codes.cu). grouped_block.cuh has the work of a block.
 
 namespace loratrain::kernels::grouped {
 
@@ -51,7 +52,8 @@ cudaError_t launch(cudaStream_t stream, const HopperProduct& product) {
     return product.p.added.factors == nullptr ? run(std::false_type{}) : run(std::true_type{});
 }
 
-/// [matrices, rows, columns] in `data`, with a stride of `ld` columns of `column_bytes` bytes.
+/// A tensor in global memory for make_map(): [matrices, rows, columns] in `data`, with a stride of
+/// `ld` columns of `column_bytes` bytes.
 struct MapOf {
     const void* data;
     std::int64_t matrices;
@@ -60,9 +62,9 @@ struct MapOf {
     std::int64_t ld;
     int column_bytes = 2;
 };
-/// The map of boxes of 128 bytes of `box_rows` rows as panels.
+/// Makes the TMA map that copies boxes of `box_rows` rows x 128 bytes to panels of shared memory.
 cudaError_t make_map(CUtensorMap& map, const MapOf& of, int box_rows);
-/// The maps of ExpertProduct::added, where it has factors.
+/// Makes the TMA maps of ExpertProduct::added, if it has factors.
 cudaError_t make_added_maps(HopperProduct& product);
 
 }  // namespace loratrain::kernels::grouped

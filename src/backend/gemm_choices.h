@@ -47,9 +47,9 @@ GemmCandidates worth_trying(const std::vector<const GemmCandidates*>& classes, d
                             std::size_t most);
 
 /// The candidates of all classes, shared with other processes through two files:
-///   the run's file     shared by its ranks, so that all take the same algorithms and a run that
-///   goes
-///                      on reproduces its bits
+///   the run's file     shared by its ranks, so that all ranks take the same algorithms.
+///                      A run that continues reads it again and so
+///                      reproduces its bits
 ///   the shared file    shared by many runs
 /// A line has the candidates of a class. The first line about a class counts, the run's file before
 /// the shared file. Lines with another tag (library, device, type, version of the format) are not

@@ -30,11 +30,11 @@ inline SizesAlike in_steps(std::int64_t size, std::int64_t step) {
 /// The class of `rows` (>= 1). Largest sizes of classes: 64, 128, ... 1024, 1152, ... 2048, 2304,
 /// ... 4096, 5120, ... 8192, 10240, ... 16384. So a power of two is divided into 8 classes, from
 /// 4096 on into 4, each at least one tile wide; all rows from 14337 on are one class.
-///   - Small products have few waves of tiles: an algorithm that fits one number of rows may not
-///   fit
-///     the next, and trying takes little time. Large products take long to time and differ less.
-///   - Every power of two up to 16384, which samples of equal lengths make, is a size that is
-///   timed.
+///   - Small GEMMs have few waves of tiles: an algorithm that fits one number of rows may not fit
+///     the next one. Timing them takes little time.
+///   - Large GEMMs take long to time and differ less.
+///   - Every power of two up to 16384 is a size that is timed: samples of equal lengths have such
+///     numbers of rows.
 inline SizesAlike rows_alike(std::int64_t rows) {
     using namespace gemm_shapes;
     rows = std::min(rows, most_rows);

@@ -7,9 +7,9 @@
 namespace loratrain {
 
 /// `loratrain bench`: trains a synthetic model and reports its speed and memory.
-///   window        `steps` optimizer steps after a warm-up, planned as one window, so that the
-///   pipeline
-///                 fills and drains once; on one rank also the fastest step, from as many windows
+///   window        `steps` optimizer steps after a warm-up, planned as one window, so that
+///                 the pipeline fills and drains once.
+///                 On one rank also the fastest step, from as many windows
 ///                 of one step and from the mean of the window
 ///   LoRA off      the same microbatches without adapters
 ///   GEMM library  its rate alone on the same shapes (fastest of five)

@@ -30,12 +30,12 @@ bool is_small(const ModelSpec& model);
 /// time     half a second to a second on a processor. On a GPU about a second for models below 1e9
 ///          parameters; what is not measured after `small_seconds` keeps its value in `plan.costs`.
 ///          Larger models first keep the GPU busy until its clock is at what its power sustains (a
-///          cold GPU is a tenth faster than in training): five seconds, without the timing of GEMM
-///          algorithms
+///          cold GPU is a tenth faster than in training): five seconds, in which GEMM algorithms
+///          are not timed
 /// slow     devices get fewer loads and repetitions, the minimum that separates the per-token from
 ///          the per-square term; after 15 s the fit uses what has been measured
-/// host     of a GPU: timed too (profile_host.h); loads that the host holds up do not count for the
-///          device
+/// host     of a GPU: timed too (profile_host.h); loads that the host holds up do not count
+///          for the device
 /// lanes    compute alone; their sums are added from built-in costs
 /// messages taken from `plan.costs`
 ///

@@ -43,8 +43,8 @@ class GroupInput {
 ///   backward:  dS_i = scale dY_i B_i,  dB_i += dY_iᵀ S_i,  dA_i += dS_iᵀ drop_i(X),
 ///              dX = sum_i dY_i W_i + drop_i'(dS_i A_i)
 ///
-/// The products are a GroupProduct's, which makes LoRA's too where it can; what else adapters of
-/// the rows compute their LinearForms do.
+/// GroupProduct multiplies by W, and by LoRA's factors too where it can. LinearForms compute the
+/// rest: LoRA on its own, and what other methods add (DoRA, VeRA, ...).
 class LoraLinear {
   public:
     LoraLinear(const ReplicaView& view, const AdapterBank& bank, const Workspace& workspace,
@@ -70,8 +70,8 @@ class LoraLinear {
     /// LinearForm::Forward).
     void forward(const Site& site, const GroupInput& of, const PerLinear& y,
                  const TensorView& residual, const TensorView& kept = {});
-    /// Makes h of `product`, and S of forward of down, whose input that h is, in one pass
-    /// (LoraGatedForward). False, and nothing is done, where the backend gains nothing by that.
+    /// Computes h of `product` and S of down, whose input is h, in one pass (LoraGatedForward).
+    /// Returns false and does nothing where the backend gains nothing by that.
     bool shrink_gated(const Site& down, const SwiGlu& product, GroupInput& input);
     /// The S of forward alone, for a backward whose activations are recomputed.
     void shrink(const Site& site, const GroupInput& of);
@@ -80,17 +80,17 @@ class LoraLinear {
     /// dY where dy is in scratch (LinearForm::lora_gradient). dy: [T, N] (linears of the group side
     /// by side) with count * saved_columns writable columns after it.
     void backward_b(const Site& site, const TensorView& dy, const PerLinear& s);
-    /// Gradients of A from the group's input x and the dS of backward_b. With an RmsNorm's weight x
-    /// is what was normed to be the input, and rows of dS are multiplied by its 1 / rms already.
+    /// Gradients of A from the group's input x and the dS of backward_b. With `norm_weight` x is
+    /// the input of that RmsNorm instead, and rows of dS are already multiplied by its 1 / rms.
     void backward_a(const Site& site, const TensorView& x, const TensorView& dy,
                     const void* norm_weight = nullptr, float weight_offset = 0.0F);
     /// The dS of all linears of the group, behind dy.
     static TensorView ds_of_group(const Site& site, const TensorView& dy) {
         return dy.col_range(dy.cols, site.count() * site.rows.width);
     }
-    /// Gradients of what forms have beside A and B on linear i, where needs_input(): before
-    /// backward_x, or behind it where the group has one linear. y: the linear's output where that
-    /// was kept. Whether x is lost.
+    /// Adds the gradients of tensors other than A and B on linear i, if needs_input(). Call it
+    /// before backward_x, or after it if the group has one linear. y: the linear's output, if kept.
+    /// Returns true if x is overwritten.
     bool add_form_gradients(const Site& site, int i, const LinearForm::Backward& of,
                             const TensorView& s);
     /// dx = gradient of the group's input, from dy and dS of backward_b. dx: [T, K]. With DoRA dy

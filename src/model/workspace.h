@@ -90,15 +90,15 @@ class Workspace {
     Scratch input(std::int64_t tokens, std::int64_t columns, std::int64_t pad = 0) const;
     Scratch gradient(std::int64_t tokens, std::int64_t columns, std::int64_t pad = 0) const;
     Scratch inner(std::int64_t tokens, std::int64_t columns) const;
-    /// Gradient of what a branch made before its norm [tokens, H], rows of H + R columns.
+    /// Gradient of a branch's output before its norm [tokens, H], rows of H + R columns.
     Scratch branch(std::int64_t tokens) const;
     /// Running gradient of the residual stream [tokens, H], rows of H + R columns.
     Scratch residual(std::int64_t tokens) const;
     /// gemm_matrix() of weights, leased where they are staged.
     Scratch matrix_of(const WeightView& weights, const MatrixShape& shape) const;
-    /// All that there is for staged weights, as one row.
+    /// The whole buffer of staged weights, as one row.
     Scratch staged() const;
-    /// What kinds of sublayers alone use, and `columns` of it from `first` on.
+    /// Scratch that only some kinds of sublayers use. lease(): `columns` of it from `first` on.
     const KindScratch& kinds() const { return kinds_; }
     Scratch lease(const ScratchMatrix& of, std::int64_t rows, std::int64_t first,
                   std::int64_t columns) const;
@@ -108,8 +108,8 @@ class Workspace {
     /// whose they are.
     void* layer() const { return layer_.data(); }
     void* offload(std::int32_t buffer) const;
-    /// Codes of a linear's input, or of its output's gradient, from the op that writes that to the
-    /// product (Operand); only with Plan::fp8_linears.
+    /// Buffer of e4m3 codes, which the op that writes a linear's input or output gradient fills for
+    /// the GEMM (Operand); only with Plan::fp8_linears.
     Fp8Rows codes(std::int64_t tokens, std::int64_t columns) const {
         return {codes_.as<std::uint8_t>(), code_scales_.as<float>(), tokens, columns, columns};
     }

@@ -60,10 +60,10 @@ struct SoftCap {
 /// CrossEntropy of a stage whose lanes each have some columns of the logits, in two operators:
 ///   shard_statistics       statistics of the lane's own columns. With `of.gradient`, only
 ///                          sharded_cross_entropy may use the logits afterwards.
-///   sharded_cross_entropy  losses, counts and gradients, after the statistics of all lanes have
-///   been
-///                          gathered. Equal to CrossEntropy up to rounding; losses and counts have
-///                          equal bits on all lanes.
+///   sharded_cross_entropy  losses, counts and gradients, after the statistics of all lanes
+///                          have been gathered.
+///                          Equal to CrossEntropy up to rounding.
+///                          Losses and counts have equal bits on all lanes.
 struct ShardedCrossEntropy {
     CrossEntropy of;  ///< logits: [n, own columns]; targets: numbers among all lanes' columns
     std::int64_t first_column = 0;  ///< number of the first own column; lanes are in order

@@ -24,9 +24,9 @@ struct DropRows {
 
 /// x[t, c] += amplitude u, with u = noise_unit() of the 15 bits of dropout_bits() (base/rng.h) at
 /// the row's sample and position: uniform in (-1, 1) in steps of 2^-14. x: rows of one sample, all
-/// columns. For NEFTune (Jain et al. 2023, Algorithm 1), amplitude = alpha / sqrt(rows of the
-/// sample
-/// * columns).
+/// columns. For NEFTune (Jain et al. 2023, Algorithm 1):
+///   amplitude = alpha / sqrt(rows x columns),
+/// where rows are those of the sample.
 struct AddNoise {
     TensorView x;
     const std::int32_t* positions = nullptr;   ///< [n], as PackedRows

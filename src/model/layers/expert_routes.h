@@ -5,8 +5,8 @@
 
 namespace loratrain {
 
-/// The arrays that begin at `start`, as the layout says; `of` has the sizes. Without tiles,
-/// counters and entries.
+/// Routes of tokens to experts, as pointers to the arrays that `layout` has from `start` on. Sizes
+/// are those of `of`; tiles, counters and entries stay null.
 inline ExpertRoutes routes_at(const RoutesLayout& layout, void* start, const ExpertRoutes& of) {
     const auto floats = [&](std::uint64_t offset) {
         return reinterpret_cast<float*>(static_cast<char*>(start) + offset);

@@ -11,9 +11,9 @@ namespace loratrain {
 
 /// Checks the packing of a block and returns what is wrong (empty = nothing). It shares no code
 /// with the packing:
-/// - every sample of the rounds is there exactly once, under its adapter and step, with at least
-/// its
-///   tokens, and no other sample is;
+/// - every sample of the rounds is there exactly once, under its adapter and step,
+///   with at least its tokens;
+///   no other sample is there;
 /// - each group of samples is in one microbatch;
 /// - no microbatch is empty or above `capacity` tokens;
 /// - a microbatch has at most one segment per adapter, none empty, samples in batch order;

@@ -14,9 +14,9 @@ namespace loratrain {
 /// parts of batches, adapters ascending, samples in batch order. A group of samples goes whole to a
 /// replica whose `capacity` holds it; Error if none does. Depends on the arguments only.
 ///
-/// - balanced (LobRA section 4.3): greedy (LPT). Groups, longest first, go to the replica that
-/// would
-///   end first. Its end: filling_seconds() plus dispatch_seconds() of its samples. Among replicas
+/// - balanced (LobRA section 4.3): greedy (LPT). Groups, longest first, go to the replica
+///   that would end first.
+///   Its end: filling_seconds() plus dispatch_seconds() of its samples. Among replicas
 ///   that end within a tenth of the group's time, the one with the fewest groups of the batch.
 ///   With several kinds of replicas also by dispatch_milp() (50 nodes, so that it does not depend
 ///   on time): it says how many groups of each length bucket a kind gets, for the shortest 30% of

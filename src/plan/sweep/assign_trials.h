@@ -27,14 +27,13 @@ struct AssignLimits {
 
 /// Assigns `counts` trials of each class to `replicas` (1 or more) replicas equal to `replica`.
 /// Every queue is in class order, longest trials first. Steps:
-/// 1. contiguous partition: bisection of the makespan. Each replica in turn takes as many trials,
-/// by
-///    falling steps and tokens per step, as end in time. So trials with many steps are together: a
-///    replica has at least as many rounds as any of its trials has steps;
+/// 1. contiguous partition: bisection of the makespan. Each replica in turn takes as many
+///    trials as end in time, by falling steps and tokens per step. So trials with many steps are
+///    together: a replica has at least as many rounds as any of its trials has steps;
 /// 2. moves and swaps of trials between the replica that ends last and another, while both end
 ///    earlier;
-/// 3. MILP over n_cg, trials of class c on replica g, whose solutions are simulated: minimise z
-/// with
+/// 3. MILP over n_cg, the trials of class c on replica g. Its solutions are simulated.
+///    Minimise z with
 ///      z >= f M_g + sum_c n_cg (steps_c (rows_c + step_c) + beside_c),   M_g >= steps_c where n_cg
 ///      > 0, M_g >= sum_c n_cg steps_c tokens_c / T,   M_g >= sum_c n_cg steps_c bytes_c / room,
 ///    for every stage; the cutoff is the best of steps 1 and 2.

@@ -103,9 +103,9 @@ void drop_below(PipelineLoad& load, std::int32_t number);
 /// List scheduling: a simulation of all stages; messages take no time.
 /// - A free stage starts what is ready. Stage 0 prefers a forward, the others a backward (mLoRA
 ///   section 3, priority rules). Forwards and backwards each go in microbatch order.
-/// - A forward waits while max(1, max_in_flight - stage) microbatches are in flight on its stage;
-/// on
-///   stage 0 also for its `required` backwards.
+/// - A forward waits while max(1, max_in_flight - stage) microbatches are in flight on its
+///   stage.
+///   On stage 0 it also waits for its `required` backwards.
 /// - An evaluation counts as backwarded on a stage once its forward there, and all backwards of
 ///   earlier microbatches, are over.
 /// - The end of a task wakes its stage and the stage's neighbours; nothing else can become ready.

@@ -26,7 +26,7 @@ class ExportService : public Service {
     void take_written();
     /// The stream has ended: waits until all exports are written.
     void finish();
-    /// Of a job of many adapters, which have no line each: what no line of the log counts yet.
+    /// Logs how many exports were written since the last line, if adapters have no line each.
     void log_written();
     bool is_writing() const { return writing_.is_writing(); }
     /// The adapter has ended and waits for results of its last steps or for its files.
