@@ -16,10 +16,10 @@ namespace loratrain {
 
 namespace {
 
-/// ", linears in nf4 of bf16".
+/// ", linear layers in nf4 of bf16".
 std::string quantization_text(const ImportReport& report) {
     if (!report.quantization) return "";
-    return cat(", linears in ", to_string(*report.quantization));
+    return cat(", linear layers in ", to_string(*report.quantization));
 }
 
 }  // namespace
@@ -92,12 +92,12 @@ void tell_surviving(const ChangesOfModules& changes) {
     log::info(
         cat("what the written weights keep of the trained changes (share: 1 = all, 0 = nothing; "
             "cosine near 0: errors of rounding are larger than the change); ",
-            surviving_changes_name, " has every linear:"));
+            surviving_changes_name, " lists every linear layer:"));
     log::block(surviving_text(surviving_of_kinds(changes)));
     if (all->share >= share_that_is_little) return;
-    log::warn(cat("the share of all linears is ", format_fixed(all->share, 2),
-                  ": most of what the adapter learned is rounded away; a form of more bits keeps "
-                  "more, and base and adapter keep all if they are served apart"));
+    log::warn(cat("over all linear layers the share is ", format_fixed(all->share, 2),
+                  ": most of what the adapter learned is rounded away; merge with more bits, or "
+                  "serve base and adapter apart, which loses nothing"));
 }
 
 }  // namespace

@@ -160,7 +160,8 @@ std::string costs_text(const PlannedPreview& preview) {
 /// What runs have shown of such predictions: the one in run.dir, else others on such a device.
 std::string seen_text(const PlannedPreview& preview) {
     std::vector<std::string> seen;
-    if (!preview.observed.empty()) seen.push_back("that run has observed " + preview.observed);
+    if (!preview.observed.empty())
+        seen.push_back("the run in run.dir observed " + preview.observed);
     const std::string last = last_prediction(preview.job.run.dir);
     if (!last.empty()) seen.push_back("the last run " + last.substr(0, last.find(';')));
     if (seen.empty()) return seen_error_text(preview.plan(), preview.cluster);

@@ -311,8 +311,8 @@ void keys(V& v, AdapterJob& job) {
           "adapters of higher priority start first and take the place of others",
           {.range = any_number, .resume = Resume::allowed});
     v.key("trial", job.trial,
-          "the adapter competes with the trials of the sweep. As for them, its name does not "
-          "change its initial weights",
+          "the adapter competes with the trials of the sweep. Like a trial, it starts from initial "
+          "weights that do not depend on its name",
           {.written = job.trial, .shared = false});
 }
 

@@ -79,7 +79,7 @@ class RuleSearch {
         for (std::size_t i = 0; i < patterns.size(); ++i) {
             if (counts[i] || !matches_target(regexes[i])) continue;
             dead_.push_back({key, cat("'", patterns[i].first,
-                                      "' comes behind patterns that match all targets")});
+                                      "' comes after patterns that match all its targets")});
         }
     }
 

@@ -29,7 +29,7 @@ std::vector<DeadRule> dead_rules(const AdapterJob& adapter, std::int64_t layers,
 std::vector<DeadRule> dead_rules(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Patterns of ranks and alphas without effect: earlier patterns, which take precedence, match all
-/// their targets. "'q_proj' comes behind patterns that match all targets".
+/// their targets. "'q_proj' comes after patterns that match all its targets".
 std::vector<DeadRule> shadowed_rules(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Names of modules other than the linears of layers. Modules of layers have the names of layer 0.

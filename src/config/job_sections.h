@@ -128,10 +128,11 @@ void keys(V& v, ParallelJob& parallel) {
           "simulation chooses; `plora`: on one worker, in PLoRA's packed jobs. Without the key "
           "loratrain takes `joint`, or on GPUs `auto` if it is faster (planning.md)",
           {.usual = "none", .written = !parallel.assignment_open});
-    v.key("redeploy", parallel.redeploy, redeploy_words,
-          "when adapters end or are added: `never`: the run keeps its deployment; `auto`: it moves "
-          "to a faster one if that saves enough time and loratrain had chosen the first one "
-          "(planning.md)");
+    v.key(
+        "redeploy", parallel.redeploy, redeploy_words,
+        "what happens to the deployment when adapters end or are added. `never`: the run keeps it; "
+        "`auto`: the run moves to a faster one, if loratrain chose the first one and the move "
+        "saves enough time (planning.md)");
 }
 
 template <class V>
@@ -337,7 +338,7 @@ void keys(V& v, SweepJob& sweep) {
           "number of steps at which trials are compared; the last one is the end of a trial",
           {.range = from_to(1, most_rungs)});
     v.key("reduction_factor", sweep.reduction_factor,
-          "of so many trials at a rung one goes on: 3 = a third goes on",
+          "trials at a rung for each one that goes on: 3 = the best third goes on",
           {.range = from_to(2, most_reduction)});
     v.key("rung_eval_samples", sweep.rung_eval_samples,
           "evaluation samples used at rungs before the last; 0 = all");

@@ -51,7 +51,7 @@ std::optional<DatasetId> dataset_named(SectionReader& section, const char* key) 
     const YamlNode* node = section.find(key);
     if (node == nullptr) return std::nullopt;
     if (node->kind == YamlNode::Kind::list) {
-        section.problem(node->place, key, "is a list, an adapter has one dataset",
+        section.problem(node->place, key, "is a list, but an adapter has one dataset",
                         "make a dataset of several files: datasets: {both: {path: [a.jsonl, "
                         "b.jsonl]}}");
         return std::nullopt;
@@ -79,8 +79,7 @@ void check_rewards(SectionReader& section, const AdapterJob& job) {
                "use loss: grpo, ppo, cispo, dro or importance_sampling");
     }
     if (job.loss.has_reference()) {
-        refuse("beta", "needs a reference, which rollouts that are written in the job do not have",
-               "set beta: 0");
+        refuse("beta", "needs a reference, which jobs with rewards do not compute", "set beta: 0");
     }
     if (job.global_batch_size % job.rewards.group_size != 0) {
         refuse("global_batch_size",
@@ -91,7 +90,9 @@ void check_rewards(SectionReader& section, const AdapterJob& job) {
     if (!job.max_steps) {
         refuse("max_steps", "is missing", "say after how many steps the adapter with rewards ends");
     }
-    if (job.trial) refuse("rewards", "is of a trial of a sweep", "give it to other adapters");
+    if (job.trial)
+        refuse("rewards", "cannot be given to trials of a sweep",
+               "give it to an adapter in the list adapters");
 }
 
 void own_rollouts(Job& job, const Place& place, ProblemLog& log) {

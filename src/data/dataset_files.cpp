@@ -102,8 +102,8 @@ void check_growing_folders(const Job& job, Problems& problems) {
         if (std::filesystem::is_directory(dataset.path, error)) continue;
         problems.add(
             dataset.path,
-            cat("is no folder that is there", error ? cat(" (", error.message(), ")") : ""),
-            "make it, or end the path of a file without /");
+            cat("is not a folder that exists", error ? cat(" (", error.message(), ")") : ""),
+            "create the folder; if you mean a file, leave out the / at the end of its path");
     }
 }
 

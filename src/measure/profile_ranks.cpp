@@ -38,7 +38,8 @@ CostModel costs_from(const std::vector<std::optional<CostModel>>& of_ranks, std:
     const auto has_task = [&](const ProfileRole& role) { return role.task == task; };
     const auto rank = std::find_if(roles.begin(), roles.end(), has_task) - roles.begin();
     const std::optional<CostModel>& found = of_ranks[static_cast<std::size_t>(rank)];
-    if (!found) throw Error(cat("rank ", rank, " could not measure its costs"));
+    if (!found)
+        throw Error(cat("rank ", rank, " could not measure its costs; its own message says why"));
     CostModel costs = *found;
     costs.host.new_rows.met = own.new_rows.met;
     costs.host.new_targets.met = own.new_targets.met;

@@ -84,8 +84,8 @@ std::vector<std::string> stages_over_hosts(const Plan& plan, std::span<const std
             texts.push_back(cat("ranks ", first, "-", first + replica.tensor - 1, " (replica ", r,
                                 ", stage ", s, ") are on hosts ",
                                 join({different.begin(), different.end()}, " and "),
-                                ": lanes sum in every layer, over the network there; start as many "
-                                "ranks on each host as lanes can share evenly"));
+                                ": these tensor-parallel ranks exchange sums in every layer, here "
+                                "over the network; start ranks on each host in multiples of tp"));
         }
     }
     return texts;

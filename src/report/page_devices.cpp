@@ -163,7 +163,8 @@ std::string slowdown_text(const std::vector<std::vector<DeviceSample>>& ranks) {
     }
     if (known <= 0.0) return "";
     return cat("<p>Clocks were lowered to stay within the power limit in ",
-               format_fixed(100.0 * by_power / known, 1), "% of the samples, for heat in ",
+               format_fixed(100.0 * by_power / known, 1),
+               "% of the measurements, and because of heat in ",
                format_fixed(100.0 * by_heat / known, 1), "%.</p>\n");
 }
 

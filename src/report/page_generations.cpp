@@ -91,9 +91,9 @@ std::string generations(const RunRecord& run) {
                         html::number_cell("right answers"), html::number_cell("equal tokens"),
                         html::number_cell("ended with a stop token")},
                        totals) +
-           "<p class=\"note\">Greedy decoding, with the adapter's last state. Right answers: what "
-           "follows a pattern equals that of the reference (scripts/exact_match.py, which also "
-           "decodes). Equal tokens: the whole generation equals the reference.</p>\n" +
+           "<p class=\"note\">Greedy decoding, with the adapter's last state. Right answers: "
+           "scripts/exact_match.py finds the same text by its pattern in generation and reference. "
+           "Equal tokens: the whole generation equals the reference.</p>\n" +
            details;
 }
 

@@ -184,7 +184,7 @@ std::string adapters(const RunRecord& run) {
     for (const AdapterResult& result : run.results) rows.push_back(adapter_row(run, result));
     return "<h2>Adapters, by dataset and eval loss</h2>\n" + html::table(head, rows) +
            "<p class=\"note\">Train loss: mean of the last 10 steps. Exact match: the "
-           "share of evaluated samples whose trained tokens are all the model's first choice. "
+           "share of evaluated samples in which every target token is the most likely one. "
            "Reward accuracy: the share of pairs whose chosen sample has the higher reward.</p>\n";
 }
 

@@ -192,7 +192,7 @@ std::string parallel_coordinates(const RunRecord& run, const SweptTrials& sweep)
     }
     const std::string width = coordinate(last + right);
     return cat("<figure style=\"margin:12px 0;max-width:", format_fixed(1.5 * (last + right), 0),
-               "px\"><figcaption>Every trial, its keys and what it comes to</figcaption>\n"
+               "px\"><figcaption>Every trial: its keys and its result</figcaption>\n"
                "<svg viewBox=\"0 0 ",
                width, " ", coordinate(height),
                "\" role=\"img\" aria-label=\"parallel coordinates\">\n", markup,

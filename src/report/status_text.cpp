@@ -140,7 +140,7 @@ std::string pulse_text(const RunStatus& status, const Pulse& pulse) {
                        ")");
         case Life::silent:
             return cat("no heartbeat for ", human_duration(pulse.age), " (", process,
-                       " is stuck or dead; the same command continues a dead run)");
+                       " hangs or is dead; if it is dead, the same command continues the run)");
         case Life::vanished:
             return cat(run_word(status, pulse), ": ", process, " is gone, last heartbeat ",
                        human_duration(pulse.age), " ago (the same command continues it)");

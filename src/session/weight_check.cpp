@@ -37,7 +37,7 @@ OrderedJson read_notes() {
     if (path.empty() || !fs::exists(path)) return OrderedJson::object();
     OrderedJson notes = parse_json_or_discard(read_text(path));
     if (notes.is_object()) return notes;
-    log::warn(path + ": cannot be read, base weights are compared with their checksums again");
+    log::warn(path + ": cannot be read, so base weights are compared with their checksums again");
     return OrderedJson::object();
 }
 

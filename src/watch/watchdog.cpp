@@ -159,8 +159,8 @@ class Watchdog::Guard {
                 mpi_.hosts()[static_cast<std::size_t>(fault.rank)]),
             cat(fault.reason, more),
             "the job is ended; see what happened there (killed, out of memory, stopped, network). "
-            "The same command continues from the last checkpoint; run.peer_timeout sets the "
-            "patience"}));
+            "The same command continues from the last checkpoint; run.peer_timeout says how many "
+            "seconds a rank may be silent"}));
     }
 
     /// Beats for the ranks that are there until the launcher has noticed, or had the time for it.

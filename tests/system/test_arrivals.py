@@ -354,7 +354,7 @@ class Arrivals(JobTest):
             self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
             self.assertIn(words, process.stderr)
 
-        refused("is no folder that is there", lambda job: job["datasets"]["tries"].update(path=str(self.dir / "none") + "/"))
+        refused("is not a folder that exists", lambda job: job["datasets"]["tries"].update(path=str(self.dir / "none") + "/"))
         refused("adapters.rl.max_steps: is missing", lambda job: job["adapters"][1].pop("max_steps"))
         refused("adapters.rl.beta: needs a reference", lambda job: job["adapters"][1].update(beta=0.1))
         refused("2 adapters train on it", lambda job: job["adapters"].append(dict(job["adapters"][1], name="twin")))

@@ -212,7 +212,7 @@ class DryRun(JobTest):
             self.assertNotIn("messages ", text)
             apart, text = self.speed_on_hosts(1, setting)
             self.assertGreater(near, times * apart, parallel)
-            self.assertEqual("lanes sum in every layer, over the network" in text, "tp" in parallel, text)
+            self.assertEqual("exchange sums in every layer, here over the network" in text, "tp" in parallel, text)
         self.assertIn("between 8 hosts 40.00 GB/s, 30 us, built in; cluster.between_hosts says otherwise", text)
         given, text = self.speed_on_hosts(1, setting, "cluster.between_hosts.gigabytes_per_second=1")
         self.assertIn("between 8 hosts 1.00 GB/s, 30 us, as cluster.between_hosts says", text)

@@ -109,7 +109,7 @@ class FirstUse(JobTest):
         job = self.job()
         job["adapters"] = [{"name": "one", "dataset": "a", "max_steps": 2,
                             "rank_pattern": {"q_proj": 2, "layers.0.self_attn.q_proj": 3}}]
-        self.assertIn("adapters.one.rank_pattern: 'layers.0.self_attn.q_proj' comes behind patterns that match all",
+        self.assertIn("adapters.one.rank_pattern: 'layers.0.self_attn.q_proj' comes after patterns that match all",
                       self.dry_run(job))
         job["adapters"][0]["rank_pattern"] = {"layers.0.self_attn.q_proj": 3, "q_proj": 2}
         self.assertNotIn("comes behind", self.dry_run(job))

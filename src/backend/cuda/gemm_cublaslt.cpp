@@ -111,7 +111,7 @@ void set_outer_scales(cublasLtMatmulDesc_t desc) {
     set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
 #else
     static_cast<void>(desc);
-    throw Error("fp8 products need cuBLAS 12.9 or later");
+    throw Error("model.precision: fp8 needs cuBLAS 12.9 or later; use bf16, or a newer CUDA");
 #endif
 }
 

@@ -26,7 +26,8 @@ void* GrowingMemory::try_reserve(std::size_t bytes) {
 void* GrowingMemory::reserve(std::size_t bytes, const char* what) {
     void* data = try_reserve(bytes);
     if (data == nullptr && bytes > 0) {
-        throw Error(cat("out of GPU memory: ", what, " need ", human_bytes(bytes)));
+        throw Error(cat("out of GPU memory: ", what, " need ", human_bytes(bytes),
+                        "; nvidia-smi shows which other process holds memory of this GPU"));
     }
     return data;
 }

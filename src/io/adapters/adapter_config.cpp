@@ -67,7 +67,8 @@ constexpr ConfigKey config_keys[] = {
     {"layers_pattern", KeyUse::read},
     {"rank_pattern", KeyUse::read},
     {"alpha_pattern", KeyUse::read},
-    {"megatron_config", KeyUse::variant, "which is of linears of Megatron", nobody, false, true},
+    {"megatron_config", KeyUse::variant, "which is for linear layers of Megatron", nobody, false,
+     true},
     {"megatron_core"},
     {"trainable_token_indices", KeyUse::variant, "which trains rows of the embedding", peft_alone},
     {"loftq_config"},  // this and the next three: with init_lora_weights alone
@@ -390,7 +391,7 @@ void AdapterConfig::warn_of_dead_rules() const {
     for (DeadRule& rule : shadowed_rules(*adapter, model_)) rules.push_back(std::move(rule));
     for (const DeadRule& rule : rules) {
         log::warn(cat(path_, ": ", rule.key, ": ", rule.what, " of this ", model_.family,
-                      " model and is without effect"));
+                      " model, so it has no effect"));
     }
 }
 

@@ -51,7 +51,7 @@ AdapterProducts::AdapterProducts(const std::string& dir, const WeightSource& bas
     check_other_tensors();
     faults_.throw_if_any();
     if (products_.empty()) {
-        throw InputError(dir, "has no LoRA of this model's linears",
+        throw InputError(dir, "has no LoRA on linear layers of this model",
                          "was the adapter trained on this base model?");
     }
 }
@@ -147,7 +147,7 @@ void AdapterProducts::check_other_tensors() {
         add(name, "cannot be merged into the base",
             tied ? "the head is the embedding matrix: LoRA on it alone is not a weight of the "
                    "base"
-                 : "only lora_A and lora_B of its linears can");
+                 : "only lora_A and lora_B of its linear layers can");
     }
 }
 

@@ -259,7 +259,7 @@ std::vector<std::string> faults_of_tensors(const ExportFiles& of, Loader loader,
         if (!linear || !spelled) {
             faults.push_back(cat(module, " is not a module of the base (",
                                  wrapped ? model.wrapper : model.family,
-                                 "): it would be left out in silence"));
+                                 "): it would be left out without a message"));
             continue;
         }
         const LinearShape shape = target_of(model, layer_in_name(text), *linear).shape;

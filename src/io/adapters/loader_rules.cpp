@@ -71,7 +71,7 @@ void judge_variants(const ExportFiles& of, Loader loader, LoaderResult& result) 
     for (const ConfigVariant& variant : of.variants) {
         const std::string text = of.config.text(variant);
         if (!variant.loads_in(loader)) result.obstacles.push_back(text);
-        if (!variant.known) result.advice.push_back(text + "; it is read past");
+        if (!variant.known) result.advice.push_back(text + "; this program ignores it");
     }
 }
 
@@ -88,10 +88,11 @@ Texts missing_keys(const ExportFiles& of) {
 Texts other_scales(const ExportFiles& of) {
     Texts texts;
     if (of.get("use_rslora") == true) {
-        texts.emplace_back("use_rslora: it divides lora_alpha by the rank all the same");
+        texts.emplace_back(
+            "use_rslora: it divides lora_alpha by the rank, not by the root of the rank");
     }
     if (of.has("alpha_pattern")) {
-        texts.emplace_back("alpha_pattern: it has one lora_alpha for all modules");
+        texts.emplace_back("alpha_pattern: it uses one lora_alpha for all modules");
     }
     return texts;
 }
@@ -138,10 +139,13 @@ Texts refused_configs(const ExportFiles& of) {
     const bool layers = !of.get("layers_to_transform").is_null();
     if (of.get("target_modules").is_string() && (layers || of.has("layers_pattern"))) {
         texts.emplace_back(
-            "target_modules is a text, beside layers_to_transform or layers_pattern");
+            "target_modules is a regular expression, which PEFT refuses beside layers_to_transform "
+            "or "
+            "layers_pattern");
     }
     if (of.has("layers_pattern") && !layers) {
-        texts.emplace_back("layers_pattern is there without layers_to_transform");
+        texts.emplace_back(
+            "layers_pattern is given without layers_to_transform, which PEFT refuses");
     }
     if (of.get("init_lora_weights") == "loftq" && !of.has("loftq_config")) {
         texts.emplace_back("init_lora_weights is \"loftq\" without loftq_config");
@@ -192,7 +196,7 @@ Texts vllm_embeddings(const ExportFiles& of, const ModelSpec& model) {
 LoaderResult judged(const char* name, const ExportFiles& of, Loader loader,
                     const ModelSpec& model) {
     LoaderResult result{name, {}, {}, {}};
-    if (!of.is_lora()) result.obstacles.emplace_back("it reads peft_type LORA alone");
+    if (!of.is_lora()) result.obstacles.emplace_back("it reads only peft_type LORA");
     judge_variants(of, loader, result);
     add_limited(result.obstacles, faults_of_tensors(of, loader, model));
     return result;
@@ -207,7 +211,8 @@ Texts faults_of_delta_nets(const ExportFiles& of) {
         if (!module.ends_with(end)) continue;
         const std::string block = module.substr(0, module.size() - end.size());
         if (of.ranks.count(block + "in_proj_qkv") > 0) continue;
-        texts.push_back(cat(module, " has LoRA and in_proj_qkv, which it packs with it, has none"));
+        texts.push_back(
+            cat(module, " has LoRA, but in_proj_qkv has none: vLLM packs the two into one"));
     }
     return texts;
 }
@@ -223,8 +228,8 @@ LoaderResult vllm(const ExportFiles& of, const ModelSpec& model) {
     if (of.is_lora()) add_limited(no, vllm_embeddings(of, model));
     if (has_lora_in_experts(of) && !is_on_all_of_experts(of)) {
         no.emplace_back(
-            "LoRA in experts is not on gate_proj, up_proj and down_proj, which it packs "
-            "together");
+            "LoRA in experts is not on gate_proj, up_proj and down_proj together: vLLM packs the "
+            "three into one");
     }
     const std::int64_t rank = of.largest_rank();
     const auto* const fitting = std::find_if(vllm_ranks.begin(), vllm_ranks.end(),
@@ -236,7 +241,7 @@ LoaderResult vllm(const ExportFiles& of, const ModelSpec& model) {
     }
     if (of.has("rank_pattern") || of.has("alpha_pattern")) {
         result.advice.emplace_back(
-            "versions before rank_pattern and alpha_pattern were read ignore them in silence");
+            "versions before 2026 ignore rank_pattern and alpha_pattern without a message");
     }
     return result;
 }

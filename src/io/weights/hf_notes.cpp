@@ -62,8 +62,10 @@ std::string sizes_note(const TextModel& model) {
         missing.push_back(cat(size.key, " ", size.missing));
     }
     if (missing.empty()) return "";
-    return cat("config.json leaves out what transformers takes from the class of ",
-               model.family->name, ", and so it is here: ", join(missing, ", "));
+    return cat(
+        "config.json leaves out some sizes; as transformers does, the import takes those of the "
+        "class of ",
+        model.family->name, ": ", join(missing, ", "));
 }
 
 std::string further_layers_note(const std::string& config_text, const TextModel& model) {
@@ -117,8 +119,8 @@ std::vector<std::string> hf_config_notes(const std::string& config_text) {
     std::vector<std::string> unused = unread_dropouts(model);
     for (std::string& cap : unused_caps(model)) unused.push_back(std::move(cap));
     if (!unused.empty()) {
-        add(cat("config.json has ", join(unused, ", "), ", which transformers does not use in ",
-                model.wrapped ? "this model" : model.family->name, ", and so it is here"));
+        add(cat("config.json has ", join(unused, ", "), ": transformers does not use this in ",
+                model.wrapped ? "this model" : model.family->name, ", and neither does loratrain"));
     }
     return notes;
 }

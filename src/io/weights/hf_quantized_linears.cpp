@@ -45,7 +45,7 @@ HfQuantizedLinears::HfQuantizedLinears(const HfShards& shards,
             names_.push_back(tensor.name);
             problems.add(shards.where(tensor.name),
                          cat("is not quantised (", shards.entry(tensor.name).dtype,
-                             ") although config.json says that linears are"),
+                             ") although config.json says that linear layers are"),
                          "folders of which a part is quantised are not supported; import the model "
                          "as it was before quantisation, with --quantize");
             continue;
@@ -165,10 +165,10 @@ void HfQuantizedLinears::check_state(const BaseTensor& tensor, CappedProblems& p
         return;
     }
     if (source_known_ && *source != quantization_.source) {
-        problems.add(
-            shards_.where(name),
-            cat("has dtype ", name_of(*source), ", other linears ", name_of(quantization_.source)),
-            "folders of several types are not supported");
+        problems.add(shards_.where(name),
+                     cat("has dtype ", name_of(*source), ", other linear layers ",
+                         name_of(quantization_.source)),
+                     "folders of several types are not supported");
     }
     quantization_.source = *source;
     source_known_ = true;
@@ -224,7 +224,8 @@ std::uint64_t HfQuantizedLinears::copy_codes(const BaseTensor& tensor, BaseWrite
         if (e4m3 && nan != end) {
             throw InputError(shards_.where(tensor.name),
                              cat("value ", first * row + (nan - codes.begin()), " is nan"),
-                             "weights must be finite; the file is damaged or was not trained well");
+                             "weights must be finite; the file is damaged, or the training that "
+                             "made it diverged");
         }
         writer.write_rows(count, codes.data());
     }

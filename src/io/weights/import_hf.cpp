@@ -105,9 +105,10 @@ void check_source_tensor(const HfShards& shards, const BaseTensor& tensor,
                      "weights and config.json do not belong together");
     }
     if (!is_importable(entry.dtype)) {
-        problems.add(shards.where(tensor.name), "has dtype " + entry.dtype,
-                     "F32, BF16 and F16 can be imported, and linears that config.json says are "
-                     "quantised");
+        problems.add(
+            shards.where(tensor.name), "has dtype " + entry.dtype,
+            "F32, BF16 and F16 can be imported, and linear layers that config.json says are "
+            "quantised");
     }
 }
 

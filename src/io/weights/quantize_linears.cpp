@@ -58,8 +58,8 @@ Quantization check_quantizable(const HfShards& shards, const std::vector<BaseTen
         if (first) quantization.source = *source;
         if (*source != quantization.source) {
             problems.add(shards.where(tensor.name),
-                         cat("has dtype ", shards.entry(tensor.name).dtype, ", other linears ",
-                             name_of(quantization.source)),
+                         cat("has dtype ", shards.entry(tensor.name).dtype,
+                             ", other linear layers ", name_of(quantization.source)),
                          "give --dtype bf16 to make them alike before they are quantised");
         }
         first = false;

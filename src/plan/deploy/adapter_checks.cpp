@@ -251,9 +251,10 @@ void AdapterChecks::named_targets(const AdapterJob& adapter) {
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
         if (!adapter.targets_linear(linear) || !known.insert(module_name(linear)).second) continue;
-        problems_.add(where(cat("adapters.", adapter.name, ".target_modules")),
-                      cat(module_name(linear), " is not a linear of a ", model_.family, " model"),
-                      cat("it has ", join(target_names(model_), ", ")));
+        problems_.add(
+            where(cat("adapters.", adapter.name, ".target_modules")),
+            cat(module_name(linear), " is not a linear layer of a ", model_.family, " model"),
+            cat("it has ", join(target_names(model_), ", ")));
     }
 }
 

@@ -247,9 +247,10 @@ std::string source_of_layers(const ReplicaView& view, const StagePlan& stage) {
     const std::uint64_t read =
         static_cast<std::uint64_t>(streamed_layers(stage)) * host_layer_bytes(streamed_layer(view));
     const std::uint64_t kept = view.plan.memory[static_cast<std::size_t>(stage.rank)].host;
-    return cat(
-        "from ", human_bytes(read), " of pinned host memory",
-        kept == read ? "" : cat(", of whose one copy a host this rank has ", human_bytes(kept)));
+    return cat("from ", human_bytes(read), " of pinned host memory",
+               kept == read ? ""
+                            : cat("; ranks of a host share one copy, of which this rank holds ",
+                                  human_bytes(kept)));
 }
 
 /// "streamed" line: what comes from where in every pass, and what part of the time computation

@@ -74,7 +74,8 @@ void keep_best_adapters(const Job& job, const RunState& state, const std::string
         const fs::path kept = kept_file(job, i, checkpoint);
         const std::string checksum = copy_bytes(weights.string(), kept.string());
         if (!is_damaged(job, state, i, *stored, checksum)) continue;
-        log::warn(weights.string() + " is damaged; the checkpoint before has it as it was");
+        log::warn(weights.string() +
+                  " is damaged; the new checkpoint takes the copy in the one before");
         if (stored->copy(kept.filename().string(), checkpoint).empty()) {
             throw Error(weights.string() + ": is damaged, and so is its copy in " +
                         stored->newest().string());

@@ -89,7 +89,7 @@ std::string StoredFiles::copy(const std::string& name, const fs::path& target) c
         const fs::path source = checkpoint / name;
         if (find_in(checksums, name) != wanted || !fs::exists(source)) continue;
         if (copy_bytes(source.string(), (target / name).string()) == wanted) return wanted;
-        log::warn(source.string() + " is damaged; a checkpoint before it may have the same");
+        log::warn(source.string() + " is damaged; trying the copy in an earlier checkpoint");
     }
     fs::remove(target / name);
     return "";

@@ -213,7 +213,7 @@ void Inbox::reject_path(const std::string& path, const std::string& why) {
 
 void Inbox::reject(const InboxFile& file, const std::string& why) {
     if (is_unchanged(file)) return reject_path(file.path, why);
-    log::warn(cat(file.path, " is rejected with its contents before the last change: ", why));
+    log::warn(cat("what ", file.path, " held before its last change is rejected: ", why));
 }
 
 void Inbox::obeyed(const std::string& adapter) {

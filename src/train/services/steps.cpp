@@ -43,7 +43,7 @@ void StepService::decide_end(AdapterId id) {
         run.state.status = AdapterStatus::done;
     } else if (run.stream.last_step() && worker_.adapters.steps_to_come(id) == 0) {
         run.state.status = AdapterStatus::stopped;
-        log::info(cat("adapter ", name, " is stopped at step ", run.state.steps, ", as ordered"));
+        log::info(cat("adapter ", name, " is stopped at step ", run.state.steps, ", as requested"));
     }
 }
 

@@ -16,7 +16,7 @@ void stop_adapter(Worker& worker, AdapterId adapter) {
     const bool trained = state.status == AdapterStatus::running;
     state.status = AdapterStatus::stopped;
     log::info(cat("adapter ", worker.job(adapter).name, " is stopped at step ", state.steps,
-                  ", as ordered"));
+                  ", as requested"));
     if (state.steps == 0) return;
     if (trained && !all_are_evaluated(worker.parts.job, worker.adapters.round())) {
         worker.services->evaluations.evaluate({adapter});

@@ -285,7 +285,7 @@ void Dispatcher::end_free(AdapterId adapter, const std::string& why) {
     state.status = AdapterStatus::stopped;
     state.reason = why;
     log::info(cat("adapter ", parts_.job.adapter(adapter).name, " is stopped at step ", state.steps,
-                  why.empty() ? ", as ordered" : ": " + why));
+                  why.empty() ? ", as requested" : ": " + why));
     note_changes();
 }
 

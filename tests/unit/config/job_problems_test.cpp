@@ -191,7 +191,7 @@ const BadValue bad_values[] = {
     {"CodedStates", "defaults", "optim: adamw_bnb_8bit",
      "defaults.optim: 'adamw_bnb_8bit' is not one of the optimizers here", "write adamw_8bit"},
     {"DatasetList", "defaults", "dataset: [math]",
-     "defaults.dataset: is a list, an adapter has one dataset", "path: [a.jsonl, b.jsonl]"},
+     "defaults.dataset: is a list, but an adapter has one dataset", "path: [a.jsonl, b.jsonl]"},
     {"PathList", "defaults", "init_from: [x, y]", "defaults.init_from: is a list", "give one path"},
     {"Stages", "parallel", "pipeline_stages: 0", "parallel.pipeline_stages: 0 is out of range",
      "give auto, or a whole number, at least 1"},

@@ -76,11 +76,9 @@ TEST_F(RewardsKeys, AllThatDoesNotFitIsSaidAtOnce) {
     expect_among(found, at(6),
                  "adapters.a.rewards: does not go with loss: sft, which has no advantages",
                  "use loss: grpo");
-    expect_among(
-        found, at(7),
-        "adapters.b.beta: needs a reference, which rollouts that are written in the job do "
-        "not have",
-        "set beta: 0");
+    expect_among(found, at(7),
+                 "adapters.b.beta: needs a reference, which jobs with rewards do not compute",
+                 "set beta: 0");
     expect_among(found, at(7),
                  "adapters.b.global_batch_size: is 8, no multiple of rewards.group_size 3",
                  "prompts x group_size");

@@ -94,7 +94,7 @@ TEST_F(OpenDatasets, FoldersThatGrowAreLookedIntoOnOneRankAlone) {
     ASSERT_EQ(problems_.list().size(), 2U);
     EXPECT_EQ(problems_.list()[0].where, dir_.file("rollouts/"));
     EXPECT_EQ(problems_.list()[1].where, dir_.file("a.jsonl/rollouts/"));
-    EXPECT_TRUE(test::has(problems_.list()[0].what, "is no folder that is there"));
+    EXPECT_TRUE(test::has(problems_.list()[0].what, "is not a folder that exists"));
     std::filesystem::create_directory(job_.datasets[0].path);
     Problems now;
     check_growing_folders(job_, now);

@@ -160,7 +160,7 @@ TEST_F(AdapterConfigTest, WarnsOfWhatMatchesNoModule) {
     EXPECT_TRUE(has(warnings({{"rank_pattern", {{"v_proj", 8}}}}), "'v_proj' matches no target"));
     EXPECT_TRUE(has(warnings({{"exclude_modules", ".*k_prj"}}), "'.*k_prj' matches no module"));
     EXPECT_TRUE(has(warnings({{"alpha_pattern", {{".*q_proj", 3}, {"q_proj", 2}}}}),
-                    "alpha_pattern: 'q_proj' comes behind patterns that match all targets"));
+                    "alpha_pattern: 'q_proj' comes after patterns that match all its targets"));
     EXPECT_EQ(warnings({{"target_modules", {"q_proj", "v_proj"}},
                         {"alpha_pattern", {{"q_proj", 3}, {"self_attn..*", 2}}}}),
               "");

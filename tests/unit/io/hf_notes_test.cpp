@@ -80,7 +80,7 @@ TEST(HfNotes, SizesThatTheClassHas) {
          {{"hidden_size", 2560}, {"intermediate_size", 10240}, {"num_hidden_layers", 34}}}};
     const std::string text = notes(gemma3);
     EXPECT_TRUE(has(text,
-                    "the class of gemma3_text, and so it is here: vocab_size 262208, "
+                    "the class of gemma3_text: vocab_size 262208, "
                     "num_attention_heads 8"))
         << text;
 }

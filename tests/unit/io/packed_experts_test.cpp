@@ -275,7 +275,8 @@ TEST_F(PackedExpertsTest, RefusesOtherQuantisations) {
     json config = config_of("gpt_oss");
     config["quantization_config"] = {{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}};
     const std::string text = refusal(config, tensors_of("gpt_oss"));
-    EXPECT_TRUE(has(text, "is not quantised (F32) although config.json says that linears are"))
+    EXPECT_TRUE(
+        has(text, "is not quantised (F32) although config.json says that linear layers are"))
         << text;
     json other = config_of("qwen3_moe");
     other["quantization_config"] = {{"quant_method", "mxfp4"}};

@@ -467,7 +467,7 @@ TEST(MakePlan, RefusesLinearsThatTheModelDoesNotHave) {
     test.job.adapters[1].targets = {};
     test.job.adapters[1].targets[static_cast<std::size_t>(Linear::k)] = true;
     const std::string text = problems_of(test);
-    EXPECT_TRUE(has(text, "adapters.a1.target_modules: k_proj is not a linear of a "));
+    EXPECT_TRUE(has(text, "adapters.a1.target_modules: k_proj is not a linear layer of a "));
     EXPECT_TRUE(has(text, "it has o_proj, gate_proj, up_proj, down_proj, qkv_proj"));
 }
 
@@ -546,7 +546,7 @@ TEST(MakePlan, LoraBesideExperts) {
     adapter.lora_dropout = 0.0;
     adapter.targets.fill(false);
     adapter.targets[static_cast<std::size_t>(Linear::gate_up)] = true;
-    EXPECT_TRUE(has(problems_of(test), "target_modules: gate_up_proj is not a linear of a "));
+    EXPECT_TRUE(has(problems_of(test), "target_modules: gate_up_proj is not a linear layer of a "));
     EXPECT_TRUE(has(problems_of(test), "v_proj, o_proj, gate_proj, up_proj, down_proj"));
 }
 

@@ -61,7 +61,8 @@ TEST(Devices, HaveAllThatSensorsShow) {
     }
     EXPECT_TRUE(says(page, "rank 0: 2.93 at 0")) << "3000 MiB in GiB";
     EXPECT_TRUE(says(page, "rank 0: 600 at 20"));
-    EXPECT_TRUE(says(page, "power limit in 66.7% of the samples, for heat in 0.0%"));
+    EXPECT_TRUE(
+        says(page, "power limit in 66.7% of the measurements, and because of heat in 0.0%"));
 }
 
 TEST(Devices, SkipTheTimeBetweenStarts) {
