@@ -172,7 +172,7 @@ __device__ __forceinline__ float slope_of_cap(float capped, float cap) {
 template <class T, int N>
 __device__ void formed_gradient(T* logits, std::int64_t cols, std::int64_t columns, int target,
                                 float scale, float largest, double sum, const FormedLoss& of,
-                                float soft_cap = 0.0F) {
+                                float soft_cap) {
     const auto factor = static_cast<float>(static_cast<double>(scale) * of.softmax / sum);
     const auto all =
         static_cast<float>(static_cast<double>(scale) * of.all / static_cast<double>(columns));
@@ -342,8 +342,10 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) lane_row_kernel(La
     for_each_piece<N, true>(logits, m.cols, [&](int j, float(&v)[N]) {
 #pragma unroll
         for (int i = 0; i < N; ++i) {
+            const float slope = slope_of_cap(v[i], p.of.soft_cap);
             const float e = exponential<T>(v[i] - largest);
             v[i] = j + i == target ? scale * (e * inverse - 1.0F) : e * factor;
+            if (p.of.soft_cap != 0.0F) v[i] *= slope;
         }
         store<N>(logits + j, v);
     });
@@ -368,7 +370,7 @@ __global__ void __launch_bounds__(row_threads, row_blocks<N>) formed_lane_row_ke
     const Matrix& m = p.of.logits;
     formed_gradient<T, N>(static_cast<T*>(m.data) + row * m.ld, m.cols, p.columns,
                           static_cast<int>(p.of.targets[row] - p.first_column), p.of.scales[row],
-                          static_cast<float>(shared.largest), shared.sum, formed);
+                          static_cast<float>(shared.largest), shared.sum, formed, p.of.soft_cap);
 }
 
 /// One block; the thread of a bin's first row in a chunk adds up that bin's rows in order.

@@ -50,7 +50,7 @@ struct LaneStatistics {
 
 /// Logits of which a lane has some columns, from first_column on. lane_statistics() writes the
 /// lane's statistics. When those of all lanes have been gathered, lane_cross_entropy() does what
-/// cross_entropy() does, with equal losses and counts on all lanes. Without a soft cap.
+/// cross_entropy() does, with equal losses and counts on all lanes.
 struct LaneLogits {
     CrossEntropyParams of;
     std::int64_t first_column = 0;

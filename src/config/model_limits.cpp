@@ -102,8 +102,6 @@ constexpr ModelLimit limits[] = {
 
     {Ability::lanes, has_whole_norms,
      [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
-    {Ability::lanes, [](Of m) { return m.logits_soft_cap > 0.0; },
-     [](Of /*any*/) { return std::string("lanes cannot share logits with a soft cap"); }},
 
     {Ability::lanes, has_biased_experts,
      [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},

@@ -36,14 +36,14 @@ class CrossEntropyShards {
     }
 
     /// Fills the sums of every lane, which must have equal bits.
-    void run(bool gradient, const TokenLoss& form = {}) {
+    void run(bool gradient, const TokenLoss& form = {}, float soft_cap = 0.0F) {
         for (const bool statistics : {true, false}) {
             for (std::size_t lane = 0; lane < lanes_.size(); ++lane) {
                 const DeviceVector<double> loss(backend_, {1.0});
                 const DeviceVector<double> wrong(backend_, {10.0});
                 const ShardedCrossEntropy op{
                     {lanes_[lane].view(), targets_.data(), device_scales_.data(), bins_.data(),
-                     loss.data(), wrong.data(), gradient, nullptr, form},
+                     loss.data(), wrong.data(), gradient, nullptr, form, soft_cap},
                     firsts_[lane],
                     firsts_.back() + lanes_.back().view().cols,
                     static_cast<std::int32_t>(lane),
@@ -105,14 +105,18 @@ std::vector<std::int32_t> targets_of(const HostMatrix& logits) {
 class CrossEntropyShardsTest : public BackendTest {
   protected:
     void check(const HostMatrix& logits, const std::vector<std::int64_t>& cuts,
-               const TokenLoss& form = {}) {
+               const TokenLoss& form = {}, float soft_cap = 0.0F) {
         const std::vector<std::int32_t> targets = targets_of(logits);
         for (const bool gradient : {false, true}) {
             CrossEntropyShards shards(backend(), logits, cuts, targets);
-            const auto want =
+            auto want =
                 reference::cross_entropy(logits, targets, shards.scales(),
                                          std::vector<std::int32_t>(targets.size(), 0), 1, {}, form);
-            shards.run(gradient, form);
+            for (std::size_t i = 0; soft_cap > 0.0F && i < logits.values.size(); ++i) {
+                const double t = logits.values[i] / double{soft_cap};
+                want.gradients.values[i] *= 1.0 - t * t;
+            }
+            shards.run(gradient, form, soft_cap);
             for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
                 EXPECT_EQ(shards.losses[lane], shards.losses[0]);
                 EXPECT_EQ(shards.wrongs[lane], want.wrong_counts[0]);
@@ -141,6 +145,19 @@ TEST_P(CrossEntropyShardsTest, OtherLossesOfTokensAgreeWithLoops) {
           TokenLoss{0.0F, 0.0F, false, true}}) {
         check(random(9, 7, 3), {0, 3, 7}, form);
         check(random(33, 3001, 3), {0, 1504, 3001}, form);
+    }
+}
+
+TEST_P(CrossEntropyShardsTest, GradientsOfCappedLogitsAreThoseBefore) {
+    constexpr float cap = 3.0F;
+    for (const TokenLoss& form : {TokenLoss{}, TokenLoss{0.3F, 0.02F, true}}) {
+        for (const std::int64_t columns : {50, 3008}) {
+            HostMatrix logits = random(33, columns, 3);
+            for (double& value : logits.values) {
+                value = reference::rounded_to(dtype(), cap * std::tanh(value));
+            }
+            check(logits, {0, 16, 32, columns}, form, cap);
+        }
     }
 }
 

@@ -40,7 +40,6 @@ GOLDEN_FORMS = {path.parent.name: tuple(json.loads(path.read_text())["adapters"]
 # Why lanes cannot share them.
 NO_LANES = {"olmo2": "lanes cannot share norms over all heads of q and k",
             "olmo3": "lanes cannot share norms over all heads of q and k",
-            "gemma2": "lanes cannot share logits with a soft cap",
             "qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets",
             "gpt_oss": "lanes cannot share experts with biases"}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))

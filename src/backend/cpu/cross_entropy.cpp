@@ -162,8 +162,9 @@ ShardStatistics statistics_of_row(const ShardedCrossEntropy& op, std::int64_t ro
     const float most = largest(logits, count);
     own.largest = static_cast<double>(most);
     if (op.of.form.entropy) own.logits = sum_of_weighted(logits, count, shift_of(most));
-    own.sum = op.of.gradient ? sum_of_exp<true>(logits, count, shift_of(most))
-                             : sum_of_exp<false>(logits, count, shift_of(most));
+    own.sum = op.of.gradient && op.of.soft_cap == 0.0F
+                  ? sum_of_exp<true>(logits, count, shift_of(most))
+                  : sum_of_exp<false>(logits, count, shift_of(most));
     return own;
 }
 
@@ -211,7 +212,7 @@ WholeRow whole_row(const ShardedCrossEntropy& op, std::int64_t row) {
     return whole;
 }
 
-/// The logits hold their exponentials.
+/// The logits hold their exponentials, here and below.
 void gradient_of_row(const ShardedCrossEntropy& op, std::int64_t row, const WholeRow& whole) {
     float* logits = op.of.logits.f32() + row * op.of.logits.ld;
     const ShardStatistics& own = statistics_at(op, op.lane, row);
@@ -285,7 +286,6 @@ void CpuBackend::cross_entropy(const CrossEntropy& op) {
 
 void CpuBackend::shard_statistics(const ShardedCrossEntropy& op) {
     require_f32({&op.of.logits});
-    LORATRAIN_CHECK(op.of.soft_cap == 0.0F, "a soft cap of logits that lanes share");
     const std::int64_t rows = op.of.logits.rows;
     ShardStatistics* own = op.statistics + op.lane * rows;
     parallel_rows(threads_, rows, op.of.logits.cols, [&](std::int64_t begin, std::int64_t end) {
@@ -295,8 +295,11 @@ void CpuBackend::shard_statistics(const ShardedCrossEntropy& op) {
 
 void CpuBackend::sharded_cross_entropy(const ShardedCrossEntropy& op) {
     const std::int64_t rows = op.of.logits.rows;
+    const std::int64_t count = op.of.logits.cols;
     reserve_row_losses(rows);
-    parallel_rows(threads_, rows, op.of.logits.cols, [&](std::int64_t begin, std::int64_t end) {
+    const bool capped = op.of.soft_cap > 0.0F && op.of.gradient;
+    const ThreadScratch scratch = reserve_scratch(capped ? count : 0);
+    parallel_rows(threads_, rows, count, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t row = begin; row < end; ++row) {
             const WholeRow whole = whole_row(op, row);
             row_wrong_[row] = whole.loses ? 1 : 0;
@@ -304,11 +307,18 @@ void CpuBackend::sharded_cross_entropy(const ShardedCrossEntropy& op) {
                                    ? whole.largest - whole.target + std::log(whole.sum)
                                    : formed_loss(op, whole).loss;
             if (!op.of.gradient) continue;
+            float* logits = op.of.logits.f32() + row * op.of.logits.ld;
+            if (capped) {
+                std::copy_n(logits, count, scratch.local());
+                const auto most = static_cast<float>(statistics_at(op, op.lane, row).largest);
+                sum_of_exp<true>(logits, count, shift_of(most));
+            }
             if (op.of.form.is_plain()) {
                 gradient_of_row(op, row, whole);
             } else {
                 formed_gradient_of_row(op, row, whole);
             }
+            if (capped) before_cap(scratch.local(), count, op.of.soft_cap, logits);
         }
     });
     add_row_losses(op.of);

@@ -200,6 +200,18 @@ TEST(Lanes, QueryAndKeyNormsAndBiases) {
     }
 }
 
+TEST(Lanes, SoftCapsOfLogitsAndScores) {
+    ModelSpec model = shared_model();
+    model.logits_soft_cap = 0.5;
+    model.attention().soft_cap = 2.0;
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes({model, adapters_of_all_kinds()}, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
 TEST(Lanes, GatedDeltaNets) {
     std::vector<AdapterJob> adapters = adapters_of_all_kinds();
     adapters[1].targets = all_linears();
