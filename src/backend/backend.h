@@ -14,6 +14,7 @@
 #include "backend/ops/elementwise.h"
 #include "backend/ops/experts.h"
 #include "backend/ops/gemm.h"
+#include "backend/ops/lane_norm.h"
 #include "backend/ops/lora.h"
 #include "backend/ops/loss.h"
 #include "backend/ops/optimizer.h"
@@ -108,6 +109,10 @@ class HostCopies;
     X(swiglu_backward, const SwiGluBackward&, elementwise)          \
     X(xielu, const Xielu&, elementwise)                             \
     X(xielu_backward, const XieluBackward&, elementwise)            \
+    /* ops/lane_norm.h */                                           \
+    X(row_dots, const RowDots&, elementwise)                        \
+    X(lane_norm, const LaneNorm&, elementwise)                      \
+    X(lane_norm_backward, const LaneNormBackward&, elementwise)     \
     /* ops/experts.h */                                             \
     X(route, const Route&, elementwise)                             \
     X(route_backward, const RouteBackward&, elementwise)            \

@@ -43,11 +43,6 @@ bool has_unlike_layers(Of m) {
     });
 }
 
-bool has_whole_norms(Of m) {
-    const AttentionSpec* attention = m.attention_layers();
-    return attention != nullptr && attention->qk_norm_whole;
-}
-
 bool has_delta_nets(Of m) {
     return m.delta_nets() != nullptr;
 }
@@ -99,9 +94,6 @@ constexpr ModelLimit limits[] = {
              "supported");
      },
      "this kind of model cannot be trained here"},
-
-    {Ability::lanes, has_whole_norms,
-     [](Of /*any*/) { return std::string("lanes cannot share norms over all heads of q and k"); }},
 
     {Ability::lanes, has_biased_experts,
      [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},

@@ -28,6 +28,13 @@ Slice even_slice(std::int64_t whole, const TensorLane& lane) {
     return {count * lane.index, count};
 }
 
+/// Of `own` columns, which neighbouring lanes have alike where there are fewer key-value heads than
+/// lanes.
+Slice shared_slice(std::int64_t whole, std::int64_t own, const TensorLane& lane) {
+    const auto sharers = static_cast<std::int32_t>(own * lane.count / whole);
+    return {lane.index / sharers * own, own};
+}
+
 /// Of each part, an even slice.
 Slices slices_of(const PartSizes& parts, const TensorLane& lane) {
     Slices slices;
@@ -199,10 +206,10 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear&
 
 LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane) {
-    const bool shares_columns = own.columns < whole.columns;
     return {whole.parts == PartSizes{} ? Slice{0, std::max<std::int64_t>(1, whole.rows)}
                                        : slices_of(whole.parts, lane),
-            shares_columns ? even_slice(whole.columns, lane) : Slice{0, whole.columns}};
+            own.columns < whole.columns ? shared_slice(whole.columns, own.columns, lane)
+                                        : Slice{0, whole.columns}};
 }
 
 Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane) {

@@ -1,4 +1,5 @@
 #include "reference/lora.h"
+#include "reference/rms_norm.h"
 #include "support/backend_case.h"
 #include "support/device_data.h"
 #include "support/packed_samples.h"
@@ -126,6 +127,72 @@ TEST_P(LaneOpsTest, NegativeIdsGatherZeros) {
     }
 }
 
+/// A norm of which lanes have the columns between neighbouring cuts.
+class LaneNormTest : public BackendTest {
+  protected:
+    static constexpr std::int64_t tokens = 70;
+    static constexpr float eps = 1e-5F;
+    static constexpr float offset = 0.5F;
+
+    void check(const std::vector<std::int64_t>& cuts, std::int64_t padding) {
+        const std::int64_t whole = cuts.back();
+        const HostMatrix x = random(tokens, whole, 1);
+        const HostMatrix weight = random(1, whole, 2);
+        const HostMatrix dy = random(tokens, whole, 3);
+        HostMatrix more = weight;
+        for (double& value : more.values) value += offset;
+        const HostMatrix y = reference::rms_norm(x, more, eps, 1);
+        const HostMatrix dx = reference::rms_norm_backward(x, more, eps, 1, dy);
+        const HostMatrix sums = sums_of(x, weight, dy, cuts, padding);
+        const DeviceMatrix device_sums(backend(), sums, 0, DType::f32);
+        for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
+            const std::int64_t first = cuts[lane];
+            const std::int64_t count = cuts[lane + 1] - first;
+            const DeviceMatrix own(backend(), columns(x, first, count), padding);
+            const DeviceMatrix own_dy(backend(), columns(dy, first, count), padding);
+            const DeviceMatrix own_weight(backend(), columns(weight, first, count));
+            const LaneNorm op{
+                own.view(), own_weight.data(), eps,   device_sums.view().col_range(0, 1),
+                whole,      own.view(),        offset};
+            backend().lane_norm_backward(
+                {op, device_sums.view().col_range(1, 1), own_dy.view(), own_dy.view()});
+            expect_close(own_dy, columns(dx, first, count), cat("dx of ", count, " columns"));
+            backend().lane_norm(op);
+            expect_close(own, columns(y, first, count), cat("y of ", count, " columns"));
+        }
+    }
+
+  private:
+    /// Squares, and products with the gradient, added up over the lanes.
+    HostMatrix sums_of(const HostMatrix& x, const HostMatrix& weight, const HostMatrix& dy,
+                       const std::vector<std::int64_t>& cuts, std::int64_t padding) {
+        HostMatrix sums(tokens, 2);
+        for (std::size_t lane = 0; lane + 1 < cuts.size(); ++lane) {
+            const std::int64_t first = cuts[lane];
+            const std::int64_t count = cuts[lane + 1] - first;
+            const DeviceMatrix own(backend(), columns(x, first, count), padding);
+            const DeviceMatrix own_dy(backend(), columns(dy, first, count));
+            const DeviceMatrix own_weight(backend(), columns(weight, first, count));
+            const DeviceMatrix parts(backend(), HostMatrix(tokens, 2), 0, DType::f32);
+            backend().row_dots(
+                {own.view(), own.view(), nullptr, 0.0F, parts.view().col_range(0, 1)});
+            backend().row_dots({own.view(), own_dy.view(), own_weight.data(), offset,
+                                parts.view().col_range(1, 1)});
+            const HostMatrix got = parts.download();
+            for (std::size_t i = 0; i < sums.values.size(); ++i) sums.values[i] += got.values[i];
+        }
+        return sums;
+    }
+};
+
+TEST_P(LaneNormTest, LanesMakeTheirColumnsOfTheWholeNorm) {
+    check({0, 48}, 0);
+    check({0, 3, 10}, 5);
+    check({0, 512, 1024, 1536, 2048}, 8);
+    check({0, 1240, 4104}, 8);
+}
+
+LORATRAIN_FOR_EACH_BACKEND(LaneNormTest);
 LORATRAIN_FOR_EACH_BACKEND(LaneOpsTest);
 
 }  // namespace

@@ -61,18 +61,79 @@ std::int64_t AttentionSublayer::norm_groups(const LayerSite& at, const TensorVie
     return at.attention().qk_norm_whole ? 1 : q_or_k.cols / at.attention().head_dim;
 }
 
-void AttentionSublayer::head_norm(const LayerSite& at, const TensorView& x, const Buffer& weight,
-                                  const TensorView& y) const {
+void AttentionSublayer::head_norm(const LayerSite& at, int i, const TensorView& y) const {
     const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
+    const TensorView x = raw(at, i);
     tools_.backend.rms_norm(
-        {x, weight.data(), eps, norm_groups(at, x), y, {}, tools_.norm_offset()});
+        {x, norm_weight(at, i).data(), eps, norm_groups(at, x), y, {}, tools_.norm_offset()});
 }
 
-void AttentionSublayer::head_norm_backward(const LayerSite& at, const TensorView& x,
-                                           const Buffer& weight, const TensorView& dy) const {
+void AttentionSublayer::head_norm_backward(const LayerSite& at, int i, const TensorView& dy) const {
     const auto eps = static_cast<float>(tools_.model().rms_norm_eps);
-    tools_.backend.rms_norm_backward(
-        {x, weight.data(), eps, norm_groups(at, x), dy, dy, false, {}, tools_.norm_offset()});
+    const TensorView x = raw(at, i);
+    tools_.backend.rms_norm_backward({x,
+                                      norm_weight(at, i).data(),
+                                      eps,
+                                      norm_groups(at, x),
+                                      dy,
+                                      dy,
+                                      false,
+                                      {},
+                                      tools_.norm_offset()});
+}
+
+const Buffer& AttentionSublayer::norm_weight(const LayerSite& at, int i) {
+    return at.weights.tensor(i == 0 ? LayerTensor::q_norm : LayerTensor::k_norm);
+}
+
+bool AttentionSublayer::sums_norms(const LayerSite& at) const {
+    return at.attention().qk_norm_whole && tools_.lanes.count() > 1;
+}
+
+Scratch AttentionSublayer::lease_sums(const LayerSite& at, std::int64_t sums) const {
+    return tools_.workspace.lease(tools_.workspace.kinds().attention.norm_sums,
+                                  sums * at.rows.tokens, 0, 2);
+}
+
+LaneNorm AttentionSublayer::lane_norm(const LayerSite& at, int i, const TensorView& squares,
+                                      const TensorView& y) const {
+    const TensorView x = raw(at, i);
+    return {x,
+            norm_weight(at, i).data(),
+            static_cast<float>(tools_.model().rms_norm_eps),
+            squares.col_range(i, 1),
+            x.cols * tools_.lanes.count(),
+            y,
+            tools_.norm_offset()};
+}
+
+void AttentionSublayer::lane_norms(const LayerSite& at, const Heads& heads) const {
+    const Scratch squares = lease_sums(at, 1);
+    for (const int i : {0, 1}) {
+        tools_.backend.row_dots({raw(at, i), raw(at, i), nullptr, 0.0F, squares->col_range(i, 1)});
+    }
+    tools_.lanes.all->all_reduce(squares);
+    for (const int i : {0, 1}) {
+        tools_.backend.lane_norm(lane_norm(at, i, squares, i == 0 ? heads.q : heads.k));
+    }
+}
+
+void AttentionSublayer::lane_norms_backward(const LayerSite& at, const Heads& grads) const {
+    const Scratch sums = lease_sums(at, 2);
+    const TensorView squares = sums->row_range(0, at.rows.tokens);
+    const TensorView dots = sums->row_range(at.rows.tokens, at.rows.tokens);
+    for (const int i : {0, 1}) {
+        const TensorView x = raw(at, i);
+        tools_.backend.row_dots({x, x, nullptr, 0.0F, squares.col_range(i, 1)});
+        tools_.backend.row_dots({x, i == 0 ? grads.q : grads.k, norm_weight(at, i).data(),
+                                 tools_.norm_offset(), dots.col_range(i, 1)});
+    }
+    tools_.lanes.all->all_reduce(sums);
+    for (const int i : {0, 1}) {
+        const TensorView& dy = i == 0 ? grads.q : grads.k;
+        tools_.backend.lane_norm_backward(
+            {lane_norm(at, i, squares, {}), dots.col_range(i, 1), dy, dy});
+    }
 }
 
 void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool backward,
@@ -120,18 +181,21 @@ void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) c
         branch.project(qkv, y, at.saved.attention.s_qkv);
     }
     if (spec.qk_norm_behind_rope) rope(at.saved.attention.qk_raw, at, false, spec.q_size());
-    if (spec.qk_norm) {
-        const Heads heads = split_heads(at, at.saved.attention.qkv);
-        head_norm(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), heads.q);
-        head_norm(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), heads.k);
-    }
+    if (spec.qk_norm) head_norms(at, split_heads(at, at.saved.attention.qkv));
     if (spec.qk_norm_behind_rope) return;
     rope(queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
 }
 
+void AttentionSublayer::head_norms(const LayerSite& at, const Heads& heads) const {
+    if (sums_norms(at)) return lane_norms(at, heads);
+    head_norm(at, 0, heads.q);
+    head_norm(at, 1, heads.k);
+}
+
 void AttentionSublayer::head_norms_backward(const LayerSite& at, const Heads& grads) const {
-    head_norm_backward(at, raw(at, 0), at.weights.tensor(LayerTensor::q_norm), grads.q);
-    head_norm_backward(at, raw(at, 1), at.weights.tensor(LayerTensor::k_norm), grads.k);
+    if (sums_norms(at)) return lane_norms_backward(at, grads);
+    head_norm_backward(at, 0, grads.q);
+    head_norm_backward(at, 1, grads.k);
 }
 
 void AttentionSublayer::forward(const LayerSite& at, const Branch& branch) {

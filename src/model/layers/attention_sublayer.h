@@ -37,11 +37,20 @@ class AttentionSublayer final : public Sublayer {
     TensorView gate_backward(const LayerSite& at, const TensorView& d_o, const TensorView& gated,
                              const TensorView& d_qkv) const;
     static std::int64_t norm_groups(const LayerSite& at, const TensorView& q_or_k);
-    void head_norm(const LayerSite& at, const TensorView& x, const Buffer& weight,
-                   const TensorView& y) const;
-    void head_norm_backward(const LayerSite& at, const TensorView& x, const Buffer& weight,
-                            const TensorView& dy) const;
+    static const Buffer& norm_weight(const LayerSite& at, int i);
+    /// Of q, or k.
+    void head_norm(const LayerSite& at, int i, const TensorView& y) const;
+    void head_norm_backward(const LayerSite& at, int i, const TensorView& dy) const;
+    void head_norms(const LayerSite& at, const Heads& heads) const;
     void head_norms_backward(const LayerSite& at, const Heads& grads) const;
+    /// Norms over the heads of all lanes: q and k together take one sum over the lanes.
+    bool sums_norms(const LayerSite& at) const;
+    void lane_norms(const LayerSite& at, const Heads& heads) const;
+    void lane_norms_backward(const LayerSite& at, const Heads& grads) const;
+    LaneNorm lane_norm(const LayerSite& at, int i, const TensorView& squares,
+                       const TensorView& y) const;
+    /// [sums T, 2], of q and of k.
+    Scratch lease_sums(const LayerSite& at, std::int64_t sums) const;
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
     void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
     /// Branch::OutputOf of q, k, v as projected.

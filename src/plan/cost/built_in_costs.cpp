@@ -77,6 +77,7 @@ constexpr std::array<DeviceRates, 10> devices{{
 
 constexpr double fp32_on_gpu = 1.0 / 20.0;  // no TF32
 constexpr double sums_of_a_pass = 2.0;      // over lanes, in a layer
+constexpr double numbers_of_norms = 3.0;    // of a row, likewise: 2 forward, 4 backward
 constexpr double forward_share = 0.45;      // of a layer's matrix time
 constexpr double forward_of_attention = 1.0 / 3.5;
 /// Of attention's rate: heads that tensor cores do not take in bf16, from a step of qwen3.5-4b on
@@ -175,7 +176,11 @@ CostLine lane_sums(const ModelSpec& model, DType compute, const LinkCost& link,
     const double row =
         static_cast<double>(model.hidden_size) * static_cast<double>(size_of(compute));
     const double travelled = 2.0 * (tensor - 1) / tensor;
-    return {sums_of_a_pass * link.fixed, sums_of_a_pass * travelled * row * link.per_byte, 0.0};
+    const AttentionSpec* attention = model.attention_layers();
+    const double norms = attention != nullptr && attention->qk_norm_whole ? 1.0 : 0.0;
+    const double of_norms = norms * numbers_of_norms * static_cast<double>(size_of(DType::f32));
+    return {(sums_of_a_pass + norms) * link.fixed,
+            travelled * (sums_of_a_pass * row + of_norms) * link.per_byte, 0.0};
 }
 
 LinkCost lane_link(std::string_view device) {

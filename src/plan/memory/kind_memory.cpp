@@ -62,8 +62,11 @@ std::uint64_t held_beside_linears(const AttentionSpec& /*attention*/, const Repl
 
 void add_scratch(const AttentionSpec& attention, const ReplicaView& view, KindScratch& scratch,
                  ScratchSizes& sizes) {
-    if (!attention.output_gate) return;
     const std::int64_t t = view.replica.microbatch_tokens;
+    if (attention.qk_norm_whole && view.replica.tensor > 1) {
+        sizes.add(scratch.attention.norm_sums, "sums of norms", 2 * t, 2, DType::f32);
+    }
+    if (!attention.output_gate) return;
     sizes.add(scratch.attention.gated, "queries and gates", t, 2 * attention.q_size());
 }
 

@@ -169,6 +169,9 @@ struct ExpertScratch {
 struct AttentionScratch {
     /// Queries and gates, or gradients of gates and of `seen` [T, 2 QD]; only with output_gate.
     ScratchMatrix gated;
+    /// Sums over rows of q and k, and of their gradients [2 T, 2] fp32; only with qk_norm_whole on
+    /// several lanes.
+    ScratchMatrix norm_sums;
 };
 
 struct DeltaNetScratch {

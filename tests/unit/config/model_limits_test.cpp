@@ -122,8 +122,7 @@ TEST(ModelLimits, WhatLanesCannotShare) {
         change(model);
         return limit_text(model, Ability::lanes);
     };
-    EXPECT_EQ(refused([](ModelSpec& m) { m.attention().qk_norm_whole = true; }),
-              "lanes cannot share norms over all heads of q and k");
+    EXPECT_EQ(refused([](ModelSpec& m) { m.attention().qk_norm_whole = true; }), "");
     EXPECT_EQ(refused([](ModelSpec& m) { m.logits_soft_cap = 30.0; }), "");
     EXPECT_EQ(
         refused([](ModelSpec& m) { m.attention().fused_qkv = m.dense().fused_gate_up = true; }),

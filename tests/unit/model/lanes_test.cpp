@@ -200,6 +200,20 @@ TEST(Lanes, QueryAndKeyNormsAndBiases) {
     }
 }
 
+TEST(Lanes, NormsOverAllHeads) {
+    ModelSpec model = shared_model();
+    model.attention().qk_norm = model.attention().qk_norm_whole = true;
+    for (const std::int64_t kv_heads : {std::int64_t{1}, model.attention().kv_heads}) {
+        model.attention().kv_heads = kv_heads;
+        for (const std::int32_t count : {2, 4}) {
+            SCOPED_TRACE(cat(count, " lanes, ", kv_heads, " key-value heads"));
+            Lanes lanes({model, adapters_of_all_kinds()}, count);
+            lanes.expect_as_whole(tolerance);
+            lanes.expect_memory_as_planned();
+        }
+    }
+}
+
 TEST(Lanes, SoftCapsOfLogitsAndScores) {
     ModelSpec model = shared_model();
     model.logits_soft_cap = 0.5;
