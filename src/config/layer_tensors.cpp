@@ -19,6 +19,7 @@ struct TensorRow {
     RowShape (*shape)(Layer layer, Hidden hidden);
     bool is_on_host = false;
     bool is_f32 = false;
+    bool is_of_first_lane = false;
 };
 
 bool has_names(Layer layer, NormNames names) {
@@ -139,7 +140,7 @@ constexpr TensorRow rows[] = {
      [](Layer) { return "mlp.experts.gate_up_bias"; },
      [](Layer l, Hidden) {
          return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
-             return experts.bias ? RowShape{2 * experts.size, experts.count} : RowShape{};
+             return experts.bias ? RowShape{2 * experts.size, experts.count, {}, 2} : RowShape{};
          });
      },
      false, true},
@@ -150,7 +151,7 @@ constexpr TensorRow rows[] = {
              return experts.bias ? RowShape{hidden, experts.count} : RowShape{};
          });
      },
-     false, true},
+     false, true, true},
     {LayerTensor::shared_gate, LinearGroup::shared_gate_up,
      [](Layer) { return "mlp.shared_expert_gate.weight"; },
      [](Layer l, Hidden hidden) {
@@ -205,6 +206,10 @@ bool is_on_host(LayerTensor tensor) {
 
 bool is_f32(LayerTensor tensor) {
     return row_of(tensor).is_f32;
+}
+
+bool is_of_first_lane(LayerTensor tensor) {
+    return row_of(tensor).is_of_first_lane;
 }
 
 std::optional<LinearGroup> group_behind(LayerTensor tensor) {

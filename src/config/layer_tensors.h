@@ -40,11 +40,12 @@ struct LayerTensorShape {
     std::int64_t columns = 0;
     std::int64_t rows = 0;
     PartSizes parts{};  ///< of the rows, of each of which lanes have a share; zeros: they have all
+    std::int64_t column_parts = 1;  ///< equal ones, of each of which lanes have a share
 
     std::int64_t elements() const { return columns * (rows > 0 ? rows : 1); }
 };
-/// A lane's layer has the lane's part: an even share of the model's columns or all of them, of the
-/// rows what `parts` says (plan/tensor_shard.h).
+/// A lane's layer has the lane's part: an even share of the columns of each of the model's
+/// column_parts or all of them, of the rows what `parts` says (plan/tensor_shard.h).
 LayerTensorShape layer_tensor_shape(const LayerSpec& layer, std::int64_t hidden_size,
                                     LayerTensor tensor);
 
@@ -57,6 +58,8 @@ std::string layer_tensor_name(std::int64_t layer, LayerTensor tensor, const Laye
 /// type, or as is_f32() says in fp32.
 bool is_on_host(LayerTensor tensor);
 bool is_f32(LayerTensor tensor);
+/// It is added to what lanes sum: the first lane alone has more than zeros.
+bool is_of_first_lane(LayerTensor tensor);
 
 /// Files have it in front of the linears of this group; none: behind all linears.
 std::optional<LinearGroup> group_behind(LayerTensor tensor);

@@ -53,10 +53,6 @@ bool has_wide_delta_keys(Of m) {
     return net != nullptr && net->key_dim > 256;
 }
 
-bool has_biased_experts(Of m) {
-    return has_experts(m) && m.experts()->bias;
-}
-
 bool has_packed_experts(Of m) {
     return has_experts(m) && packs_experts(m.experts()->names);
 }
@@ -94,9 +90,6 @@ constexpr ModelLimit limits[] = {
              "supported");
      },
      "this kind of model cannot be trained here"},
-
-    {Ability::lanes, has_biased_experts,
-     [](Of /*any*/) { return std::string("lanes cannot share experts with biases"); }},
 
     {Ability::merge, [](Of m) { return !m.wrapper.empty(); },
      [](Of m) {

@@ -14,7 +14,6 @@ namespace loratrain {
 /// What a job may need of a model.
 enum class Ability : std::uint8_t {
     training,       ///< any job
-    lanes,          ///< tensor lanes share the model
     fp8,            ///< model.precision: fp8
     merge,          ///< adapters are merged into its files
     merge_linears,  ///< as well, linears in nf4, int8 or fp8
@@ -36,9 +35,8 @@ enum class Ability : std::uint8_t {
 struct ModelLimit {
     Ability ability;
     bool (*has_trait)(const ModelSpec&);
-    std::string (*what)(
-        const ModelSpec&);  ///< a clause: "lanes cannot share logits with a soft cap"
-    const char* hint = "";  ///< what to do instead; "" = the caller says it
+    std::string (*what)(const ModelSpec&);  ///< a clause: "lanes cannot share rows of tokens"
+    const char* hint = "";                  ///< what to do instead; "" = the caller says it
 };
 
 /// The first limit of the table that refuses `ability`; null = none.

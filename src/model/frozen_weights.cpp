@@ -216,14 +216,18 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
         return source_.read_rows(name, 0, matrix(&weights.numbers[at], DType::f32, 1, 1));
     }
     const LayerTensorShape whole = layer_tensor_shape(view_.plan.model.layer(layer), hidden, which);
-    const LinearSlice slice = lane_slice(whole, own, lane_);
+    const TensorSlice slice = lane_slice(whole, own, lane_);
     const std::int64_t rows = std::max<std::int64_t>(1, own.rows);
     const DType dtype = is_f32(which) ? DType::f32 : backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
     weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
-    reader_.load_rows(
-        name, {{std::max<std::int64_t>(1, whole.rows), whole.columns}, slice.out, slice.in.first},
-        matrix(weights.tensors[at].data(), dtype, rows, own.columns));
+    if (is_of_first_lane(which) && lane_.index > 0) return;
+    const MatrixShape shape{std::max<std::int64_t>(1, whole.rows), whole.columns};
+    const TensorView target = matrix(weights.tensors[at].data(), dtype, rows, own.columns);
+    slice.columns.for_each_piece(
+        whole.columns, [&](std::int64_t first, std::int64_t place, std::int64_t count) {
+            reader_.load_rows(name, {shape, slice.rows, first}, target.col_range(place, count));
+        });
 }
 
 void FrozenWeights::load_linears(std::int32_t layer, LayerWeights& weights) {

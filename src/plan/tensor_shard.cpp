@@ -6,7 +6,6 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "config/model_limits.h"
 
 namespace loratrain {
 
@@ -84,7 +83,6 @@ bool are_mlps_wide(const ModelSpec& model, std::int32_t tensor) {
            (experts == nullptr || (is_shared(experts->size) && is_shared(experts->shared_size)));
 }
 
-/// Of models that have nothing that lanes cannot share.
 bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
     const std::int64_t queries = model.attention().q_size() / tensor;
     return are_mlps_wide(model, tensor) && are_columns_wide(model, queries) &&
@@ -142,7 +140,6 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
     if (net != nullptr && !divides(tensor, net->key_heads)) {
         return cat("does not divide ", net->key_heads, " key heads of gated delta nets");
     }
-    if (const ModelLimit* limit = limit_of(model, Ability::lanes)) return limit->what(model);
     if (are_lanes_wide(model, tensor)) return "";
     return cat("lanes are too many for ", words_of_mlps(model), ", heads of ", attention.head_dim,
                " and a vocabulary of ", model.vocab_size);
@@ -204,12 +201,21 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear&
     return slice;
 }
 
-LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
+TensorSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane) {
-    return {whole.parts == PartSizes{} ? Slice{0, std::max<std::int64_t>(1, whole.rows)}
-                                       : slices_of(whole.parts, lane),
-            own.columns < whole.columns ? shared_slice(whole.columns, own.columns, lane)
-                                        : Slice{0, whole.columns}};
+    TensorSlice slice;
+    slice.rows = whole.parts == PartSizes{} ? Slice{0, std::max<std::int64_t>(1, whole.rows)}
+                                            : slices_of(whole.parts, lane);
+    if (own.columns == whole.columns) {
+        slice.columns = Slice{0, whole.columns};
+        return slice;
+    }
+    const std::int64_t part = whole.columns / whole.column_parts;
+    for (std::int64_t i = 0; i < whole.column_parts; ++i) {
+        const Slice of_part = shared_slice(part, own.columns / whole.column_parts, lane);
+        slice.columns.add({i * part + of_part.first, of_part.count});
+    }
+    return slice;
 }
 
 Slice lane_vocabulary(const ModelSpec& model, const TensorLane& lane) {

@@ -79,7 +79,6 @@ class Slices {
 };
 
 /// True if `tensor` lanes can share the model. One lane always can. Conditions:
-/// - the model has nothing that lanes cannot share (Ability::lanes);
 /// - tensor divides heads; it divides kv_heads or, where q, k and v are linears of their own, is a
 ///   multiple of them (then a key-value head lies on several lanes);
 /// - tensor divides the key heads of gated delta nets, and 8 a lane's key and value columns;
@@ -117,7 +116,11 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear&
                        const TensorLane& lane);
 /// A lane's part of another tensor of a layer. `whole` and `own`: the tensor's shape in the model
 /// and on the lane.
-LinearSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
+struct TensorSlice {
+    Slices rows;
+    Slices columns;
+};
+TensorSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane);
 /// True for o and down.
 inline bool is_cut_by_columns(Linear linear) {

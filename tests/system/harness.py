@@ -38,8 +38,7 @@ QUANTIZED = tuple(family for family in GOLDEN_LAYERS if "quantization_config" in
 GOLDEN_FORMS = {path.parent.name: tuple(json.loads(path.read_text())["adapters"])
                 for path in sorted(GOLDEN.glob("*/forms.json"))}
 # Why lanes cannot share them.
-NO_LANES = {"qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets",
-            "gpt_oss": "lanes cannot share experts with biases"}
+NO_LANES = {"qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets"}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps

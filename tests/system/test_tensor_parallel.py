@@ -13,7 +13,7 @@ LIMIT = 1e-6
 WEIGHTS = 5e-5
 # tp, pp; other families (2, 1): with mistral's one key-value head and four lanes of llama's two, lanes
 # share heads.
-GOLDEN = {**dict.fromkeys(("llama", "gemma2", "olmo2", "olmo3"), [(2, 1), (4, 1), (2, 2)]),
+GOLDEN = {**dict.fromkeys(("llama", "gemma2", "olmo2", "olmo3", "gpt_oss"), [(2, 1), (4, 1), (2, 2)]),
           "granite": [(2, 2)], "qwen3_moe": [(2, 1), (4, 1)],
           **dict.fromkeys(("qwen3_5", "qwen3_next", "qwen3_moe_dense", "phi3"), [(2, 1), (2, 2)]),
           **dict.fromkeys(("mixtral", "glm4_moe"), [(4, 1)])}

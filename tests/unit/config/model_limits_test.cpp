@@ -18,9 +18,9 @@ std::string limit_text(const ModelSpec& model, Ability ability) {
 }
 
 constexpr Ability all_abilities[] = {
-    Ability::training, Ability::lanes,          Ability::fp8,          Ability::merge,
-    Ability::experts,  Ability::modules,        Ability::dropout,      Ability::dora,
-    Ability::vera,     Ability::residual_start, Ability::merge_linears};
+    Ability::training,       Ability::fp8,          Ability::merge, Ability::experts,
+    Ability::modules,        Ability::dropout,      Ability::dora,  Ability::vera,
+    Ability::residual_start, Ability::merge_linears};
 
 TEST(ModelLimits, ALlamaHasNone) {
     for (const Ability ability : all_abilities)
@@ -84,8 +84,7 @@ TEST(ModelLimits, ExpertsThatFilesHaveOtherwise) {
     ExpertSpec experts{4, 2, 16};
     experts.names = ExpertNames::granitemoe;
     model.descriptions.front().mlp = experts;
-    EXPECT_TRUE(can(model, Ability::training) && can(model, Ability::lanes) &&
-                can(model, Ability::merge));
+    EXPECT_TRUE(can(model, Ability::training) && can(model, Ability::merge));
     EXPECT_EQ(limit_text(model, Ability::experts),
               "LoRA in the experts of a granitemoe model is not computed yet");
 }
@@ -116,27 +115,13 @@ TEST(ModelLimits, RowsOfTokens) {
                     .ends_with("stages of a pipeline cannot share rows of tokens"));
 }
 
-TEST(ModelLimits, WhatLanesCannotShare) {
-    const auto refused = [](const auto& change) {
-        ModelSpec model = test::small_model();
-        change(model);
-        return limit_text(model, Ability::lanes);
-    };
-    EXPECT_EQ(refused([](ModelSpec& m) { m.attention().qk_norm_whole = true; }), "");
-    EXPECT_EQ(refused([](ModelSpec& m) { m.logits_soft_cap = 30.0; }), "");
-    EXPECT_EQ(
-        refused([](ModelSpec& m) { m.attention().fused_qkv = m.dense().fused_gate_up = true; }),
-        "");
-}
-
 TEST(ModelLimits, WhatExpertsDoNotGoWith) {
     ModelSpec model = test::small_model();
     model.family = "qwen3_moe";
     model.descriptions.front().mlp = ExpertSpec{4, 2, 16};
     for (const Ability ability : all_abilities) {
-        const bool possible = ability == Ability::training || ability == Ability::lanes ||
-                              ability == Ability::experts || ability == Ability::fp8 ||
-                              ability == Ability::merge;
+        const bool possible = ability == Ability::training || ability == Ability::experts ||
+                              ability == Ability::fp8 || ability == Ability::merge;
         EXPECT_EQ(can(model, ability), possible) << limit_text(model, ability);
     }
     EXPECT_EQ(limit_text(model, Ability::dora),
@@ -157,12 +142,9 @@ TEST(ModelLimits, WhatExpertsDoNotGoWith) {
 TEST(ModelLimits, GptOss) {
     const ModelSpec model = *model_preset("gpt-oss-20b");
     EXPECT_EQ(limit_text(model, Ability::training), "");
-    EXPECT_EQ(limit_text(model, Ability::lanes), "lanes cannot share experts with biases");
     EXPECT_EQ(limit_text(model, Ability::experts),
               "LoRA in the experts of a gpt_oss model is not computed yet");
-    ModelSpec sinks = test::small_model();
-    sinks.attention().sinks = true;
-    EXPECT_TRUE(can(sinks, Ability::lanes) && can(model, Ability::merge));
+    EXPECT_TRUE(can(model, Ability::merge));
 }
 
 }  // namespace

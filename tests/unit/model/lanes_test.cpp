@@ -275,6 +275,27 @@ TEST(Lanes, Experts) {
     }
 }
 
+TEST(Lanes, SinksAndBiasedExperts) {
+    ModelSpec model = shared_model();
+    model.attention().sinks = true;
+    model.attention().qkv_bias = model.attention().o_bias = true;
+    ExpertSpec experts{.count = 5, .per_token = 2, .size = 12, .normalised = true};
+    experts.activation = Activation::clamped_swiglu;
+    experts.names = ExpertNames::gpt_oss;
+    experts.router_bias = experts.bias = true;
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    for (LayerSpec& layer : layers) layer.mlp = experts;
+    model.set_layers(layers);
+    std::vector<AdapterJob> adapters{small_adapter("all", 4), small_dora("dora", 2, 0.3)};
+    for (AdapterJob& adapter : adapters) adapter.targets = {true, true, true, true};
+    for (const std::int32_t count : {2, 4}) {
+        SCOPED_TRACE(count);
+        Lanes lanes({model, adapters}, count);
+        lanes.expect_as_whole(tolerance);
+        lanes.expect_memory_as_planned();
+    }
+}
+
 TEST(Lanes, BySegmentAndRecomputed) {
     SmallCase test_case(shared_model(), adapters_of_all_kinds());
     test_case.plan.replicas[0].pad_columns = 0;

@@ -134,11 +134,44 @@ TEST(TensorShard, ALaneOfDeltaNetsHasItsHeadsOfEveryPart) {
         };
         return lane_slice(shape(by_kind), shape(lane), {1, 2});
     };
-    EXPECT_EQ(tensor(LayerTensor::delta_conv).out, of_lane(Linear::delta_qkv, 1).out);
-    EXPECT_EQ(tensor(LayerTensor::delta_conv).in, (Slice{0, 4}));
-    EXPECT_EQ(tensor(LayerTensor::delta_a_log).in, (Slice{2, 2}));
-    EXPECT_EQ(tensor(LayerTensor::delta_norm).in, (Slice{0, 12}));
+    EXPECT_EQ(tensor(LayerTensor::delta_conv).rows, of_lane(Linear::delta_qkv, 1).out);
+    EXPECT_EQ(tensor(LayerTensor::delta_conv).columns, (Slice{0, 4}));
+    EXPECT_EQ(tensor(LayerTensor::delta_a_log).columns, (Slice{2, 2}));
+    EXPECT_EQ(tensor(LayerTensor::delta_norm).columns, (Slice{0, 12}));
     EXPECT_EQ(shard_obstacle(by_kind, 4), "does not divide 2 key heads of gated delta nets");
+}
+
+TEST(TensorShard, ALaneHasItsHeadsAndColumnsOfOtherTensors) {
+    ModelSpec model = test::small_model();
+    AttentionSpec& attention = model.attention();
+    attention.qk_norm = attention.qk_norm_whole = attention.sinks = true;
+    model.vocab_size = 77;
+    ExpertSpec experts{4, 2, 24};
+    experts.bias = true;
+    model.descriptions.front().mlp = experts;
+    const std::int64_t kv_heads = attention.kv_heads;
+    for (const std::int32_t count : {2, 4}) {
+        const ModelSpec lane = lane_model(model, count);
+        for (std::int32_t index = 0; index < count; ++index) {
+            const auto columns = [&](LayerTensor which) {
+                const auto shape = [&](const ModelSpec& of) {
+                    return layer_tensor_shape(of.layer(0), of.hidden_size, which);
+                };
+                return lane_slice(shape(model), shape(lane), {index, count}).columns;
+            };
+            const std::int64_t heads = attention.heads / count;
+            EXPECT_EQ(columns(LayerTensor::sinks), (Slice{heads * index, heads}));
+            EXPECT_EQ(columns(LayerTensor::q_norm),
+                      lane_slice(model, Linear::q, {index, count}).out);
+            EXPECT_EQ(columns(LayerTensor::k_norm),
+                      lane_slice(model, Linear::k, {index, count}).out)
+                << kv_heads << " key-value heads on " << count << " lanes";
+            const std::int64_t size = 24 / count;
+            EXPECT_EQ(ranges_of(columns(LayerTensor::experts_gate_up_bias)),
+                      (Ranges{{size * index, size}, {24 + size * index, size}}));
+            EXPECT_EQ(columns(LayerTensor::experts_down_bias), (Slice{0, model.hidden_size}));
+        }
+    }
 }
 
 TEST(TensorShard, ALaneOfFusedLinearsHasRowsOfEveryPart) {
