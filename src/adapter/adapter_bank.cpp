@@ -80,6 +80,11 @@ void AdapterBank::lay_out(AdapterId adapter) {
         state.planned.add(planned_count(tensor), state.layout.is_trained(tensor),
                           optim_on(job, tensor.linear));
     }
+    for (const std::int32_t token : job.trainable_token_indices) {
+        const std::int64_t place = token - vocabulary().first;
+        const bool here = place >= 0 && place < vocabulary().count;
+        state.tokens.push_back(here ? static_cast<std::int32_t>(place) : -1);
+    }
     state.moments = MomentLayout(state.layout, [&](const PlacedTensor& tensor) {
         return has_coded_moments(optim_on(job, tensor.linear), planned_count(tensor));
     });
@@ -279,8 +284,7 @@ TokenSlot AdapterBank::token_slot(AdapterId adapter) const {
     const PlacedTensor* rows =
         state.layout.find(embedding_layer, Linear::embedding, TensorRole::token_rows);
     if (rows == nullptr) return {};
-    return {job_.adapter(adapter).trainable_token_indices,
-            state.array(Part::parameters) + rows->range.first, state.gradient(*rows)};
+    return {state.tokens, state.array(Part::parameters) + rows->range.first, state.gradient(*rows)};
 }
 
 bool AdapterBank::has(AdapterId adapter, TensorRole role) const {

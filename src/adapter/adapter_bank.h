@@ -175,6 +175,8 @@ class AdapterBank {
         bool stale = false;  ///< gradients are left from the last step and count as zero
         AdapterLayout layout;
         MomentLayout moments;
+        /// Of trainable_token_indices: places in vocabulary(); -1: another lane's.
+        std::vector<std::int32_t> tokens;
         StateSizes
             planned;  ///< sizes in the plan: of the lane with the largest share of the vocabulary
         std::vector<ArrayRange> partial;  ///< gradients to sum over all lanes

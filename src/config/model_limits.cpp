@@ -146,9 +146,6 @@ constexpr ModelLimit limits[] = {
      [](Of /*any*/) { return std::string("rows of tokens are not trained on GPUs"); },
      "train on CPUs: run.backend: cpu, without the --device of a GPU; or put embed_tokens into "
      "target_modules instead"},
-    {Ability::tokens_on_lanes, [](Of /*any*/) { return true; },
-     [](Of /*any*/) { return std::string("lanes cannot share rows of tokens"); },
-     "give parallel.deployment replicas with tp: 1"},
     {Ability::tokens_on_stages, [](Of m) { return m.tie_word_embeddings; },
      [](Of m) {
          return cat("the head of this ", m.family,

@@ -27,7 +27,6 @@ enum class Ability : std::uint8_t {
     residual_start,
     // Needed by an adapter that trains rows of tokens.
     tokens_on_gpus,
-    tokens_on_lanes,
     tokens_on_stages,  ///< of a pipeline
 };
 
@@ -35,7 +34,7 @@ enum class Ability : std::uint8_t {
 struct ModelLimit {
     Ability ability;
     bool (*has_trait)(const ModelSpec&);
-    std::string (*what)(const ModelSpec&);  ///< a clause: "lanes cannot share rows of tokens"
+    std::string (*what)(const ModelSpec&);  ///< a clause: "rows of tokens are not trained on GPUs"
     const char* hint = "";                  ///< what to do instead; "" = the caller says it
 };
 

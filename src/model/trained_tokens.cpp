@@ -25,8 +25,8 @@ void TrainedTokens::embed(const LayerRows& rows, const std::int32_t* ids, const 
 void TrainedTokens::embed_backward(const LayerRows& rows, const std::int32_t* ids,
                                    const TensorView& dx) {
     if (!is_wanted(rows)) return;
-    backend_.place_tokens_backward(
-        {op_of(rows, rows.segments), ids, dx, embedding_scale_, pad_token_});
+    const auto pad = static_cast<std::int32_t>(pad_token_ - bank_.vocabulary().first);
+    backend_.place_tokens_backward({op_of(rows, rows.segments), ids, dx, embedding_scale_, pad});
 }
 
 void TrainedTokens::project(const LayerRows& rows, const std::vector<LoraSegment>& segments,

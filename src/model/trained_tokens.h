@@ -12,7 +12,8 @@ namespace loratrain {
 /// to the embedding has the same rows: logits[tokens[i]] = R_i x / l with the divisor of the head's
 /// product (ModelSpec::logits_scaling); R's gradient is the sum of both. As in PEFT the row of the
 /// padding token has no gradient from the embedding. A microbatch without such adapters costs only
-/// a look at its adapters. A stage with one lane (Ability::tokens_on_lanes).
+/// a look at its adapters. A lane has all rows, and computes with those of its part of the
+/// vocabulary: the lanes' gradients add up.
 class TrainedTokens {
   public:
     /// `model` is the whole model, as the weights have it.
@@ -20,14 +21,15 @@ class TrainedTokens {
         : bank_(bank),
           embedding_scale_(static_cast<float>(model.embedding_scale())),
           logits_scale_(static_cast<float>(1.0 / model.logits_scaling)),
-          pad_token_(static_cast<std::int32_t>(model.pad_token)),
+          pad_token_(model.pad_token),
           tied_(model.tie_word_embeddings),
           backend_(backend) {}
 
     /// Whether any row belongs to an adapter with such rows. If so, the gradient of the stage's
     /// input is needed.
     bool is_wanted(const LayerRows& rows) const;
-    /// Replaces rows of x [T, H], the embedded rows of `ids` [T].
+    /// Replaces rows of x [T, H], the embedded rows of `ids` [T]; a lane's ids count from its first
+    /// token, and those of others are negative.
     void embed(const LayerRows& rows, const std::int32_t* ids, const TensorView& x);
     /// Adds to the gradients. dx: [T, H].
     void embed_backward(const LayerRows& rows, const std::int32_t* ids, const TensorView& dx);
@@ -48,7 +50,7 @@ class TrainedTokens {
     const AdapterBank& bank_;
     float embedding_scale_;
     float logits_scale_;
-    std::int32_t pad_token_;
+    std::int64_t pad_token_;
     bool tied_;
     Backend& backend_;
     std::vector<TokenSlot> slots_;

@@ -6,8 +6,8 @@ namespace {
 
 using reference::HostMatrix;
 
-/// Two slots with tokens and one without, on rows of which some are of no segment. Their loops are
-/// in the tests: rows by tokens, in fp64.
+/// Two slots with tokens, some of which are other lanes', and one without, on rows of which some
+/// are of no segment. Their loops are in the tests: rows by tokens, in fp64.
 class TokenRowsTest : public BackendTest {
   protected:
     static constexpr std::int64_t rows = 60;
@@ -16,7 +16,8 @@ class TokenRowsTest : public BackendTest {
     static constexpr float scale = 0.75F;
 
     void SetUp() override {
-        for (std::int32_t row = 0; row < rows; ++row) ids_.push_back(row * row % 23);
+        for (std::int32_t row = 0; row < rows; ++row)
+            ids_.push_back(row % 7 == 3 ? -1 : row * row % 23);
     }
 
     struct Slots {
@@ -31,21 +32,23 @@ class TokenRowsTest : public BackendTest {
                 slots[s].tokens = tokens[s];
             }
         }
-        std::vector<std::vector<std::int32_t>> tokens{{4, 1, 39, 16}, {}, {16, 0}};
+        std::vector<std::vector<std::int32_t>> tokens{{4, 1, -1, 39, -1, -1, 16}, {}, {-1, 16, 0}};
         std::vector<DeviceVector<float>> matrices;  ///< rows and gradient of each with tokens
         std::array<TokenSlot, 3> slots{};
     };
 
     std::vector<HostMatrix> factors() const {
-        return {random(4, hidden, 5), HostMatrix(0, hidden), random(2, hidden, 6)};
+        return {random(7, hidden, 5), HostMatrix(0, hidden), random(3, hidden, 6)};
     }
-    /// visit(slot, row, place among its tokens, token) of every row of a segment.
+    /// visit(slot, row, place among its tokens, token) of every row of a segment, without tokens of
+    /// other lanes.
     template <class Visit>
     void for_each(const Slots& of, const Visit& visit) const {
         for (const LoraSegment& segment : segments_) {
             const auto s = static_cast<std::size_t>(segment.slot);
             for (std::int64_t row = segment.begin; row < segment.end; ++row) {
                 for (std::size_t i = 0; i < of.tokens[s].size(); ++i) {
+                    if (of.tokens[s][i] < 0) continue;
                     visit(s, row, static_cast<std::int64_t>(i), of.tokens[s][i]);
                 }
             }
@@ -56,7 +59,7 @@ class TokenRowsTest : public BackendTest {
         expect_close(of.matrices[3], expected[2], DType::f32, "third");
     }
     static std::vector<HostMatrix> gradients_before() {
-        return {HostMatrix(4, hidden, 0.5), HostMatrix(0, hidden), HostMatrix(2, hidden, 0.5)};
+        return {HostMatrix(7, hidden, 0.5), HostMatrix(0, hidden), HostMatrix(3, hidden, 0.5)};
     }
 
     std::vector<LoraSegment> segments_{{0, 0, 20, 1}, {1, 20, 30, 1}, {2, 33, rows, 1}};

@@ -86,6 +86,13 @@ class Tokens(JobTest):
         job = self.write_job(self.job("qwen2", 300, "pipeline"))
         self.refused(job, 2, "stages of a pipeline cannot share rows of tokens")
 
+    def test_lanes(self):
+        for family in ("llama", "qwen2", "granite", "gemma2"):
+            self.check(family, 2, 64, [{"tp": 2}])
+        self.check("llama", 4, 300, [{"tp": 4}])
+        self.check("llama", 4, 300, [{"tp": 2, "pp": 2}])
+        self.check("gemma2", 3, 300, [{"tp": 2}, {"microbatch_tokens": 64}])
+
     def test_stopped_between(self):
         for family in ("llama", "qwen2"):
             job = self.job(family, 300, "pipeline")
@@ -98,8 +105,6 @@ class Tokens(JobTest):
             self.check_golden(family, "run", LIMITS, ("a_r4_all", "t_tokens"))
 
     def test_what_is_refused(self):
-        lanes = self.write_job(self.job("llama", 300, [{"tp": 2}]))
-        self.refused(lanes, 2, "lanes cannot share rows of tokens")
         job = self.job("llama", 300, "pipeline")
         job["adapters"][1]["trainable_token_indices"] = [7, 250, 319, 3]
         self.refused(self.write_job(job), 1, "the job has [7,250,319,3]")

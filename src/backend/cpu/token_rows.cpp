@@ -16,6 +16,7 @@ const TokenSlot& slot_of(const TokenRows& of, const LoraSegment& segment) {
 
 /// Place of a token among the slot's; -1 = it is none of them.
 std::int64_t place_of(const TokenSlot& slot, std::int32_t token) {
+    if (token < 0) return -1;
     const auto found = std::find(slot.tokens.begin(), slot.tokens.end(), token);
     return found == slot.tokens.end() ? -1 : found - slot.tokens.begin();
 }
@@ -43,7 +44,7 @@ void CpuBackend::place_tokens_backward(const PlaceTokens& op) {
         const TokenSlot& slot = slot_of(op.of, segment);
         parallel_for(threads_, std::ssize(slot.tokens), [&](std::int64_t i) {
             const std::int32_t token = slot.tokens[static_cast<std::size_t>(i)];
-            if (token == op.still) return;
+            if (token == op.still || token < 0) return;
             for (std::int64_t t = segment.begin; t < segment.end; ++t) {
                 if (op.ids[t] != token) continue;
                 add_scaled_values(slot.gradient + i * op.x.cols, op.x.f32() + t * op.x.ld, op.scale,
@@ -62,7 +63,10 @@ void CpuBackend::token_logits(const TokenLogits& op) {
             const float* x = op.x.f32() + t * op.x.ld;
             const float* of_token = slot.rows;
             for (const std::int32_t token : slot.tokens) {
-                op.logits.f32()[t * op.logits.ld + token] = op.scale * dot(x, of_token, op.x.cols);
+                if (token >= 0) {
+                    float& logit = op.logits.f32()[t * op.logits.ld + token];
+                    logit = op.scale * dot(x, of_token, op.x.cols);
+                }
                 of_token += op.x.cols;
             }
         });
@@ -77,17 +81,22 @@ void CpuBackend::token_logits_backward(const TokenLogitsBackward& op) {
     }
     for (const LoraSegment& segment : op.of.segments) {
         const TokenSlot& slot = slot_of(op.of, segment);
+        const auto is_here = [&](std::int64_t i) {
+            return slot.tokens[static_cast<std::size_t>(i)] >= 0;
+        };
         const auto d_logit = [&](std::int64_t t, std::int64_t i) -> float& {
             return op.d_logits.f32()[t * op.d_logits.ld + slot.tokens[static_cast<std::size_t>(i)]];
         };
         parallel_for(threads_, segment.end - segment.begin, [&](std::int64_t row) {
             const std::int64_t t = segment.begin + row;
             for (std::int64_t i = 0; i < std::ssize(slot.tokens); ++i) {
+                if (!is_here(i)) continue;
                 add_scaled_values(op.dx.f32() + t * op.dx.ld, slot.rows + i * cols,
                                   op.scale * d_logit(t, i), cols);
             }
         });
         parallel_for(threads_, std::ssize(slot.tokens), [&](std::int64_t i) {
+            if (!is_here(i)) return;
             for (std::int64_t t = segment.begin; t < segment.end; ++t) {
                 add_scaled_values(slot.gradient + i * cols, op.x.f32() + t * op.x.ld,
                                   op.scale * d_logit(t, i), cols);

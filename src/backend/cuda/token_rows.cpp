@@ -10,24 +10,26 @@ namespace loratrain {
 
 namespace {
 
-/// visit(segment, table) of all tokens of a segment's slot, some at a time.
+/// visit(segment, table) of all tokens of a segment's slot that are not other lanes', some
+/// neighbours at a time.
 template <class Visit>
 void for_each_table(const TokenRows& of, std::int64_t hidden, float scale, const Visit& visit) {
     for (const LoraSegment& segment : of.segments) {
         const TokenSlot& slot = of.slots[static_cast<std::size_t>(segment.slot)];
-        for (std::size_t first = 0; first < slot.tokens.size();) {
-            const std::size_t count =
-                std::min<std::size_t>(slot.tokens.size() - first, kernels::most_tokens_at_once);
-            const auto place = static_cast<std::int64_t>(first) * hidden;
+        const auto is_here = [](std::int32_t token) { return token >= 0; };
+        const auto end = slot.tokens.end();
+        for (auto first = std::find_if(slot.tokens.begin(), end, is_here); first != end;) {
+            const auto most = std::min<std::ptrdiff_t>(end - first, kernels::most_tokens_at_once);
+            const auto last = std::find_if_not(first, first + most, is_here);
+            const std::int64_t place = (first - slot.tokens.begin()) * hidden;
             kernels::TokenTable table;
-            std::copy_n(slot.tokens.begin() + static_cast<std::ptrdiff_t>(first), count,
-                        table.tokens);
-            table.count = static_cast<std::int32_t>(count);
+            std::copy(first, last, table.tokens);
+            table.count = static_cast<std::int32_t>(last - first);
             table.rows = slot.rows + place;
             table.gradient = slot.gradient + place;
             table.scale = scale;
             visit(segment, table);
-            first += count;
+            first = std::find_if(last, end, is_here);
         }
     }
 }

@@ -13,7 +13,8 @@ namespace loratrain {
 
 /// One adapter's, and the gradient of R. No tokens = the base's rows alone.
 struct TokenSlot {
-    std::span<const std::int32_t> tokens;  ///< each once [host]
+    /// Each once [host]; those below 0 are other lanes', whose rows are left out.
+    std::span<const std::int32_t> tokens;
     const float* rows = nullptr;
     float* gradient = nullptr;
 };

@@ -67,18 +67,6 @@ DataKind kind_for(const LossJob& loss) {
     return loss.is_of_pairs() || loss.is_contrastive() ? DataKind::pairs : DataKind::single;
 }
 
-/// What rows of tokens need of the model where a replica has several of something.
-struct ShapeNeed {
-    Ability ability;
-    const char* key;  ///< of parallel.deployment
-    int ReplicaJob::*number;
-    bool is_of(const ReplicaJob& replica) const { return replica.*number > 1; }
-};
-constexpr ShapeNeed shape_needs[] = {
-    {Ability::tokens_on_lanes, "tp", &ReplicaJob::tensor},
-    {Ability::tokens_on_stages, "pp", &ReplicaJob::stages},
-};
-
 }  // namespace
 
 AdapterChecks::AdapterChecks(const Job& job, const ModelSpec& model, std::string source,
@@ -226,11 +214,10 @@ void AdapterChecks::tokens(const AdapterJob& adapter, BackendKind backend,
                       limit->hint);
     };
     if (backend == BackendKind::cuda) limited(Ability::tokens_on_gpus, "");
-    for (const ShapeNeed& need : shape_needs) {
-        const auto found = std::find_if(replicas.begin(), replicas.end(),
-                                        [&](const ReplicaJob& of) { return need.is_of(of); });
-        if (found == replicas.end()) continue;
-        limited(need.ability, cat("; a replica has ", need.key, ": ", (*found).*need.number));
+    const auto staged = std::find_if(replicas.begin(), replicas.end(),
+                                     [](const ReplicaJob& of) { return of.stages > 1; });
+    if (staged != replicas.end()) {
+        limited(Ability::tokens_on_stages, cat("; a replica has pp: ", staged->stages));
     }
     for (const std::int32_t token : adapter.trainable_token_indices) {
         if (token < model_.vocab_size) continue;
@@ -428,10 +415,7 @@ bool can_hold_adapters(const Job& job, const ModelSpec& model, const ReplicaJob&
     const bool trains_rows = std::any_of(
         job.adapters.begin(), job.adapters.end(),
         [](const AdapterJob& adapter) { return !adapter.trainable_token_indices.empty(); });
-    return !trains_rows ||
-           std::none_of(std::begin(shape_needs), std::end(shape_needs), [&](const ShapeNeed& need) {
-               return need.is_of(replica) && !can(model, need.ability);
-           });
+    return !trains_rows || replica.stages == 1 || can(model, Ability::tokens_on_stages);
 }
 
 void take_lengths(const DatasetInfo& info, Plan& plan) {

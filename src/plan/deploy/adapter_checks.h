@@ -64,7 +64,7 @@ class AdapterChecks {
 };
 
 /// Whether the job's adapters can train on replicas of this shape: those that train rows of tokens
-/// cannot on every one (Ability::tokens_on_lanes, tokens_on_stages).
+/// cannot on every one (Ability::tokens_on_stages).
 bool can_hold_adapters(const Job& job, const ModelSpec& model, const ReplicaJob& replica);
 
 /// Raises Plan::longest_sample to the longest training sample of `info`.

@@ -314,6 +314,27 @@ TEST(Lanes, JoinedProducts) {
     }
 }
 
+/// Neighbours in the vocabulary, which one lane has, and tokens far apart; some at its end.
+TEST(Lanes, RowsOfTokens) {
+    ModelSpec model = shared_model();
+    std::vector<AdapterJob> adapters{small_adapter("rows", 4), small_adapter("plain", 3, 0.2),
+                                     small_dora("dora", 2)};
+    adapters[0].trainable_token_indices = {5, 70, 6, 40, 76, 7, 20, 21};
+    for (std::int32_t i = 0; i < 50; ++i) {
+        adapters[2].trainable_token_indices.push_back(i * 5 % 77);
+    }
+    for (AdapterJob& adapter : adapters) adapter.form = form_of(adapter);
+    for (const bool tied : {false, true}) {
+        model.tie_word_embeddings = tied;
+        for (const std::int32_t count : {2, 4}) {
+            SCOPED_TRACE(cat(count, " lanes, tied ", tied));
+            Lanes lanes({model, adapters}, count);
+            lanes.expect_as_whole(tolerance);
+            lanes.expect_memory_as_planned();
+        }
+    }
+}
+
 TEST(Lanes, StagedBf16) {
     Lanes lanes({shared_model(), adapters_of_all_kinds(), 1, Precision::bf16}, 2);
     lanes.expect_as_whole(tolerance);
