@@ -55,6 +55,15 @@ class Generation(TextsTest):
                     self.succeed(run([self.write_job(job)]))
                     self.check(family, name, f"{family}-{name}")
 
+    def test_families_on_lanes(self):
+        for family in ("gemma2", "olmo3", "gpt_oss"):
+            for name in TEXTS[family]:
+                with self.subTest(family=family, adapter=name):
+                    job = self.job_of(family, [name], f"{family}-{name}", 64)
+                    job["parallel"]["deployment"] = [{"tp": 2}]
+                    self.succeed(run([self.write_job(job)], 2))
+                    self.check(family, name, f"{family}-{name}")
+
     def test_pipelines_lanes_and_replicas(self):
         """Small microbatches: prompts come in several batches."""
         for ranks, tokens, deployment in ((2, 64, None), (4, 300, None), (2, 64, [{"tp": 2}]),
