@@ -68,11 +68,22 @@ void add_methods(CbcModel& model) {
     model.addHeuristic(&rounding);
 }
 
+int at_most(std::int64_t limit) {
+    constexpr std::int64_t most = std::numeric_limits<int>::max();
+    return static_cast<int>(std::clamp<std::int64_t>(limit, 1, most));
+}
+
 void set_limits(CbcModel& model, const MilpLimits& limits) {
-    const auto most = static_cast<std::int64_t>(std::numeric_limits<int>::max());
-    model.setMaximumNodes(static_cast<int>(std::clamp<std::int64_t>(limits.nodes, 1, most)));
-    model.setUseElapsedTime(true);
-    model.setMaximumSeconds(limits.seconds);
+    model.setMaximumNodes(at_most(limits.nodes));
+    model.setMaximumNumberIterations(at_most(limits.iterations));
+    if (!limits.tries_branches) {
+        model.setNumberStrong(0);
+        model.setNumberBeforeTrust(0);
+    }
+    if (std::isfinite(limits.seconds)) {
+        model.setUseElapsedTime(true);
+        model.setMaximumSeconds(limits.seconds);
+    }
     if (std::isfinite(limits.cutoff)) model.setCutoff(limits.cutoff);
 }
 

@@ -28,12 +28,15 @@ struct Milp {
     std::vector<Row> rows;
 };
 
-/// Limits of the search. If one is reached, the best solution so far counts.
+/// Limits of the search. If one is reached, the best solution so far counts. Nodes and iterations
+/// do not depend on how busy the processors are: equal problems have equal solutions.
 struct MilpLimits {
-    std::int64_t nodes = 1000;  ///< of branch and bound: the usual, deterministic limit
-    /// Wall clock: a safety net only. It is generous, since planning shares processors with
-    /// training and results must not depend on that.
-    double seconds = 10.0;
+    std::int64_t nodes = 1000;         ///< of branch and bound
+    /// Of the simplex method, over all nodes: several seconds of the largest problems.
+    std::int64_t iterations = 100'000;
+    bool tries_branches = true;  ///< strong branching: seldom worth it where all costs are 0
+    /// Wall clock: none, but where a job says so (schedule.solver_seconds).
+    double seconds = std::numeric_limits<double>::infinity();
     /// Only solutions with a lower objective are of interest.
     double cutoff = std::numeric_limits<double>::infinity();
 };

@@ -12,8 +12,9 @@ namespace loratrain {
 
 namespace {
 
-constexpr double close_enough = 1.01;
+constexpr double close_enough = 1.02;
 constexpr std::int64_t most_nodes = 200;
+constexpr std::int64_t most_iterations = 8000;
 constexpr double no_limit = std::numeric_limits<double>::infinity();
 
 using Replicas = std::vector<std::int32_t>;
@@ -28,11 +29,11 @@ class StepTimeBisection {
         double below = least_seconds();
         double above = within;
         if (!(below > 0.0) || !milp_available()) return found;
-        for (double z = above; above > close_enough * below; z = std::sqrt(below * above)) {
+        while (above > close_enough * below) {
+            const double z = std::sqrt(below * above);
             std::optional<Replicas> replicas = deployment_within(z);
             (replicas ? above : below) = z;
             if (replicas) found.push_back(std::move(*replicas));
-            if (!replicas && z == within) break;
         }
         return found;
     }
@@ -92,6 +93,8 @@ class StepTimeBisection {
     std::optional<Replicas> solved(const Milp& problem) const {
         MilpLimits limits;
         limits.nodes = most_nodes;
+        limits.iterations = most_iterations;
+        limits.tries_branches = false;
         const auto solution = solve_milp(problem, limits);
         if (!solution) return std::nullopt;
         Replicas replicas(task_.options.size(), 0);

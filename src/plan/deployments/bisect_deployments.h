@@ -12,7 +12,7 @@ namespace loratrain {
 /// whether any deployment ends the mean round within z seconds (replicas p_i of option i, shares
 /// d_ij of buckets j):
 ///   sum_i n_i p_i = ranks, every bucket dealt, sum_j seconds_ij d_ij <= p_i (z - filling_i)
-/// z is bisected to 1%, between the rank-seconds of all samples divided by the ranks and `within`
+/// z is bisected to 2%, between the rank-seconds of all samples divided by the ranks and `within`
 /// seconds. Returns for each z the replicas found per option of `task`, the fastest last. Empty if
 /// no deployment ends within `within` seconds, or there is no solver. `used`: the options to choose
 /// from.

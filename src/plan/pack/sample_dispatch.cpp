@@ -156,7 +156,6 @@ class Dispatch {
                           [&](const Bucket& bucket) { return bucket.first >= first_short; }));
         MilpLimits limits;
         limits.nodes = dispatch_nodes;
-        limits.seconds = replicas_.front().solver_seconds;
         limits.cutoff = worth_dealing_anew;
         const auto solution =
             solve_milp(dispatch_milp(milp_task(buckets), end, first_whole), limits);

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
@@ -258,6 +260,37 @@ TEST_F(SolveMilp, CutoffAndInfeasible) {
     impossible.terms = {{0, 1.0}, {1, 1.0}};
     problem_.rows.push_back(impossible);
     EXPECT_FALSE(solve_milp(problem_, {}));
+}
+
+/// A market split, which branch and bound hardly prunes: nodes without end.
+TEST_F(SolveMilp, EndsByWorkAndNotByTime) {
+    Milp split;
+    for (int i = 0; i < 40; ++i) split.columns.push_back({0.0, 1.0, 0.0, true});
+    std::uint32_t drawn = 7;
+    for (int r = 0; r < 4; ++r) {
+        Milp::Row row;
+        double sum = 0.0;
+        for (int i = 0; i < 40; ++i) {
+            drawn = drawn * 1103515245U + 12345U;
+            row.terms.push_back({i, 1.0 * ((drawn >> 16U) % 100)});
+            sum += row.terms.back().factor;
+        }
+        for (const double sign : {1.0, -1.0}) {  // what is missed either way
+            row.terms.push_back({static_cast<int>(split.columns.size()), sign});
+            split.columns.push_back({0.0, 1e4, 1.0, false});
+        }
+        row.lower = row.upper = std::floor(sum / 2);
+        split.rows.push_back(row);
+    }
+    MilpLimits limits;
+    limits.nodes = std::int64_t{1} << 40U;
+    limits.iterations = 2000;
+    const std::optional<MilpSolution> solution = solve_milp(split, limits);
+    ASSERT_TRUE(solution);
+    EXPECT_FALSE(solution->optimal);
+    const std::optional<MilpSolution> again = solve_milp(split, limits);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->values, solution->values);
 }
 
 TEST_F(SolveMilp, ContinuousColumns) {
