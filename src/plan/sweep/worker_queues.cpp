@@ -1,9 +1,11 @@
 #include "plan/sweep/worker_queues.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
+#include "config/start_key.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/plan_window.h"
 #include "plan/sweep/job_planner.h"
@@ -24,16 +26,23 @@ Plan with_whole_layers(Plan plan) {
     return plan;
 }
 
-/// Adapters that have not begun are evaluated first; trials that are the base alone share that.
+/// Adapters that have not begun are evaluated first; once for all that start alike, in a sweep also
+/// beside those that have begun.
 double newcomers_seconds(const Job& job, const Plan& plan, std::span<const std::int32_t> steps_left,
                          std::span<const AdapterId> queue, std::span<const double> evaluations) {
-    std::set<std::pair<DatasetId, LossJob>> known;
+    const auto has_begun = [&](AdapterId a) {
+        return steps_left[index(a)] < plan.adapters[index(a)].total_steps;
+    };
+    std::set<std::optional<StartKey>> known;
+    for (std::size_t i = 0; i < job.adapters.size() && job.sweep; ++i) {
+        const auto a = static_cast<AdapterId>(i);
+        if (has_begun(a)) known.insert(start_of(job.adapter(a), plan.model));
+    }
     double seconds = 0.0;
     for (const AdapterId a : queue) {
-        const AdapterJob& adapter = job.adapter(a);
-        if (steps_left[index(a)] < plan.adapters[index(a)].total_steps) continue;
-        const bool is_base = job.sweep && adapter.init_from.empty();
-        if (is_base && !known.insert({adapter.dataset, adapter.loss}).second) continue;
+        if (has_begun(a)) continue;
+        const std::optional<StartKey> start = start_of(job.adapter(a), plan.model);
+        if (start && !known.insert(start).second) continue;
         seconds += evaluations[index(a)];
     }
     return seconds;

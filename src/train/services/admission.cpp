@@ -216,7 +216,7 @@ bool AdmissionService::may_begin(AdapterId adapter) const {
     const EvaluationService& evaluations = worker_.services->evaluations;
     if (!worker_.services->references.knows(adapter)) return false;
     const bool shares = worker_.parts.job.sweep &&
-                        start_key(worker_.job(adapter), worker_.parts.plan.model) &&
+                        start_of(worker_.job(adapter), worker_.parts.plan.model) &&
                         evaluations.awaits_first(adapter);
     return !shares || evaluations.knows_start(adapter);
 }

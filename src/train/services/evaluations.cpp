@@ -5,8 +5,6 @@
 #include "base/activity.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/adapter_form.h"
-#include "config/targets_text.h"
 #include "plan/sample_counts.h"
 #include "plan/schedule/evaluations.h"
 #include "plan/schedule/plan_window.h"
@@ -31,7 +29,7 @@ void EvaluationService::evaluate_newcomers() {
     std::vector<AdapterId> known;
     for (const AdapterId a : worker_.adapters.running()) {
         if (!awaits_first(a)) continue;
-        const std::optional<StartKey> key = start_key(worker_.job(a), worker_.parts.plan.model);
+        const std::optional<StartKey> key = start_of(worker_.job(a), worker_.parts.plan.model);
         if (knows_start(a)) {
             known.push_back(a);
         } else if (key && !places.emplace(*key, first.size()).second) {
@@ -72,25 +70,24 @@ void EvaluationService::report_start(AdapterId first, const std::vector<AdapterI
 /// Of a sweep, an adapter that starts as this one does and was evaluated by an earlier start of the
 /// run or by another worker. Of its evaluation only loss and exact match are known.
 const AdapterState* EvaluationService::recalled_start(AdapterId adapter) const {
-    const std::optional<StartKey> key = start_key(worker_.job(adapter), worker_.parts.plan.model);
+    const std::optional<StartKey> key = start_of(worker_.job(adapter), worker_.parts.plan.model);
     if (!worker_.parts.job.sweep || !key) return nullptr;
     for (const AdapterId a : worker_.adapters.all()) {
         const AdapterState& state = worker_.state(a);
-        if (state.first_eval_loss >= 0 &&
-            start_key(worker_.job(a), worker_.parts.plan.model) == key)
+        if (state.first_eval_loss >= 0 && start_of(worker_.job(a), worker_.parts.plan.model) == key)
             return &state;
     }
     return nullptr;
 }
 
 bool EvaluationService::knows_start(AdapterId adapter) const {
-    const std::optional<StartKey> key = start_key(worker_.job(adapter), worker_.parts.plan.model);
+    const std::optional<StartKey> key = start_of(worker_.job(adapter), worker_.parts.plan.model);
     return key && (starts_.contains(*key) || recalled_start(adapter) != nullptr);
 }
 
 void EvaluationService::take_start(AdapterId adapter) {
     const auto found =
-        starts_.find(start_key(worker_.job(adapter), worker_.parts.plan.model).value());
+        starts_.find(start_of(worker_.job(adapter), worker_.parts.plan.model).value());
     if (found != starts_.end()) {
         EvalResult result = found->second;
         result.adapter = adapter;
@@ -163,7 +160,7 @@ void EvaluationService::take_in(const EvalResult& result, bool is_shared) {
     take_evaluation(result.loss(), right, worker_.adapters[result.adapter].state);
     worker_.journal.evaluated(result, is_shared);
     if (is_shared || result.step > 0) return;
-    const auto key = start_key(worker_.job(result.adapter), worker_.parts.plan.model);
+    const auto key = start_of(worker_.job(result.adapter), worker_.parts.plan.model);
     if (key) starts_.emplace(*key, result);
 }
 
@@ -239,21 +236,6 @@ void EvaluationService::add_deciding(const Progress& planned,
     for (const AdapterId a : worker_.adapters.in_stream()) {
         if (may_end_at(a, (planned.round / every + 1) * every)) adapters.push_back(a);
     }
-}
-
-std::optional<StartKey> start_key(const AdapterJob& adapter, const ModelSpec& model) {
-    if (!adapter.init_from.empty() || has_residual_start(adapter.form)) return {};
-    StartKey key{reference_of(adapter), adapter.loss.evaluated(), ""};
-    if (adapter.form.keeps_norms) {
-        if (adapter.modules) return {};
-        key.form = cat("DoRA on ", targets_text(adapter));
-    }
-    if (model.tie_word_embeddings && has_token_rows(adapter.form)) {
-        std::vector<std::int32_t> tokens = adapter.trainable_token_indices;
-        std::sort(tokens.begin(), tokens.end());
-        for (const std::int32_t token : tokens) key.form += cat(" token ", token);
-    }
-    return key;
 }
 
 }  // namespace loratrain

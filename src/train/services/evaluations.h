@@ -1,36 +1,15 @@
 #pragma once
 
-#include <compare>
 #include <map>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "config/job.h"
-#include "model/objective/reference_losses.h"
+#include "config/start_key.h"
 #include "train/worker.h"
 
 namespace loratrain {
 
 /// Evaluations of a worker, and early stopping by their results.
-
-/// Everything that an adapter's evaluation before its first step depends on. Adapters with equal
-/// keys get the same result, so they are evaluated once.
-struct StartKey {
-    ReferenceId reference;  ///< the dataset, and the reference of its losses
-    LossJob loss;           ///< the keys that an evaluation depends on
-    std::string form;       ///< "" = it starts as the base model; else what it adds to that
-    friend auto operator<=>(const StartKey&, const StartKey&) = default;
-};
-
-/// The key, or none if no other adapter is known to start alike:
-/// - LoRA and VeRA start as the base model, since their product is exactly zero;
-/// - DoRA scales rows by m / |W|, which may round: it starts as DoRA on the same linears;
-/// - a head that is tied to the embedding computes the logits of trained rows of tokens apart, with
-///   other roundings: it starts as another with the same rows;
-/// - none with init_from, with PiSSA or OLoRA (their first factors come from W and cancel but for
-///   rounding), and for DoRA with patterns.
-std::optional<StartKey> start_key(const AdapterJob& adapter, const ModelSpec& model);
 
 /// Evaluations, and early stopping by their results. Results come while later steps train. If a
 /// result may end an adapter, no round is planned before it has come, so that the adapter never

@@ -1,4 +1,4 @@
-#include "train/services/evaluations.h"
+#include "config/start_key.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ std::optional<StartKey> key_of(const std::function<void(AdapterJob&)>& change, b
     adapter.form = form_of(adapter);
     ModelSpec model;
     model.tie_word_embeddings = tied;
-    return start_key(adapter, model);
+    return start_of(adapter, model);
 }
 
 const std::optional<StartKey> plain = key_of([](AdapterJob&) {});
