@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/partition_layers.h"
 #include "plan/deploy/replica_options.h"
 #include "plan/memory/engine_memory.h"
@@ -61,6 +62,7 @@ std::int32_t fewest_fitting_stages(const Job& job, const ReplicaView& view, std:
     const Plan plan = with_several_ranks(view.plan);
     ReplicaPlan trial = view.replica;
     for (auto n = static_cast<std::int32_t>(view.replica.stages.size()) + 1; n <= layers; ++n) {
+        if (!can_hold_adapters(job, view.plan.model, {trial.tensor, n})) continue;
         trial.stages = split(n, recompute);
         trial.max_in_flight = n;
         const ReplicaView tried{plan, trial, view.lane_model};

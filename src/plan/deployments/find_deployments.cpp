@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "plan/deploy/adapter_checks.h"
 #include "plan/deploy/workload.h"
 
 namespace loratrain {
@@ -161,16 +162,29 @@ Entries replicas_that_share(const Job& job, const Entries& options, const Cluste
     return {{1, 1, cluster.ranks, {}}};
 }
 
-InputError nothing_found(const Job& job, const FoundDeployments& found, const Cluster& cluster,
-                         std::int64_t longest) {
+/// Where no replica holds the model.
+InputError no_replica_found(const Job& job, const ModelSpec& model, const Cluster& cluster,
+                            const std::string& where, const std::string& ranks) {
+    const bool lanes = can_hold_adapters(job, model, {2, 1});
+    const bool stages = can_hold_adapters(job, model, {1, 2});
+    ReplicaJob example{lanes ? 2 : 1, stages ? 2 : 1};
+    if (!lanes && !stages) example.count = cluster.ranks;
+    std::string needs;
+    if (!lanes || !stages) {
+        needs = cat("; trainable_token_indices need replicas of ", lanes ? "" : "tp: 1",
+                    lanes || stages ? "" : ", ", stages ? "" : "pp: 1");
+    }
+    return {where, cat("auto finds no replica on ", ranks, " that holds the model", needs),
+            cat(lanes || stages ? "start more ranks, or " : "", "deploy as in ",
+                deployment_text({example}), " for a message that says what is missing")};
+}
+
+InputError nothing_found(const Job& job, const ModelSpec& model, const FoundDeployments& found,
+                         const Cluster& cluster, std::int64_t longest) {
     const std::string where = cat(job.path, ": parallel.deployment");
     const std::string ranks = cat(cluster.ranks, cluster.ranks == 1 ? " rank of " : " ranks of ",
                                   human_bytes(cluster.bytes_per_rank));
-    if (found.options.empty()) {
-        return {where, cat("auto finds no replica on ", ranks, " that holds the model"),
-                "start more ranks, or deploy as in [{tp: 2, pp: 2}] for a message that says what "
-                "is missing"};
-    }
+    if (found.options.empty()) return no_replica_found(job, model, cluster, where, ranks);
     return {where,
             cat("auto finds no replicas that make up ", ranks, " and take the longest sample, of ",
                 longest, " tokens"),
@@ -304,7 +318,7 @@ std::optional<FoundDeployments> settle_deployment(Job& job, const ModelSpec& mod
     WorthPredicting worth;
     worth.fastest_alone = true;
     FoundDeployments found = find_deployments(job, model, datasets, cluster, worth);
-    if (found.fastest.empty()) throw nothing_found(job, found, cluster, longest());
+    if (found.fastest.empty()) throw nothing_found(job, model, found, cluster, longest());
     job.parallel.deployment = found.fastest.front().deployment;
     return found;
 }

@@ -408,6 +408,20 @@ TEST(FitMemory, TheNumberOfStagesThatRefusalNamesIsTheSmallest) {
     EXPECT_GT(named, 2);
 }
 
+/// Rows of tokens of a tied head have no pipeline.
+TEST(FitMemory, RefusalNamesStagesThatAdaptersCanTrainOn) {
+    Case test = deep_case(1, 1);
+    test.job.adapters.front().trainable_token_indices = {1};
+    const auto refused = [&] {
+        test.cluster.bytes_per_rank = bytes_needed(test, 100, Recompute::layer) - 1;
+        return problems_of(test);
+    };
+    EXPECT_TRUE(has(refused(), "pipeline stages (ranks) make each stage smaller"));
+    test.model.tie_word_embeddings = true;
+    EXPECT_NE(refused(), "");
+    EXPECT_EQ(refused().find("pipeline stages"), std::string::npos) << refused();
+}
+
 TEST(FitMemory, RefusalNamesRecomputation) {
     Case test = deep_case(1, 1);
     test.job.parallel.recompute = Recompute::none;
