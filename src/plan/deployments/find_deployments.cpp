@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "plan/deploy/adapter_checks.h"
+#include "plan/deploy/search_layout.h"
 #include "plan/deploy/workload.h"
 
 namespace loratrain {
@@ -127,6 +128,16 @@ double least_speed_of_one(const Entries& deployment, double least_speed) {
     return deployment.empty() ? least_speed : least_speed / deployment.front().count;
 }
 
+/// What is played of layouts is rough: a prediction from a few rounds of the one that falls behind
+/// says whether it comes near.
+bool comes_near(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
+                double least_speed) {
+    constexpr std::int32_t few_rounds = 2;
+    const double wanted = within_reach * least_speed;
+    const auto prediction = predict_within(job, plan, datasets, few_rounds, {wanted});
+    return prediction && prediction->tokens_per_second() >= wanted;
+}
+
 TriedDeployment try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
                                std::span<const DatasetInfo> datasets, Cluster cluster,
                                std::int32_t rounds, const SpeedLimits& limits, double least_speed) {
@@ -137,7 +148,10 @@ TriedDeployment try_deployment(const Job& job, const Entries& deployment, const 
         tried.entry.planned = plan_job(its, model, datasets, cluster, nullptr,
                                        least_speed_of_one(deployment, least_speed));
         tried.fits = true;
-        if (tried.entry.planned.report.falls_behind) return tried;
+        if (tried.entry.planned.report.falls_behind) {
+            if (!comes_near(its, tried.entry.planned.plan, datasets, least_speed)) return tried;
+            tried.entry.planned = plan_job(its, model, datasets, cluster);
+        }
         tried.entry.prediction =
             predict_within(its, tried.entry.planned.plan, datasets, rounds, limits);
     } catch (const InputError&) {

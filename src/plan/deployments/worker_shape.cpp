@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/deploy/layout_player.h"
+#include "plan/deploy/search_layout.h"
 #include "plan/predict/predict.h"
 #include "plan/sweep/deploy_sweep.h"
 
@@ -175,16 +176,20 @@ class WorkerSearch {
         return job;
     }
 
-    /// None where it does not fit, or falls behind `least_speed`.
+    /// None where it does not fit, or falls behind `least_speed`, also by a prediction.
     std::optional<Plan> planned(const Job& job, const WorkerShape& shape,
                                 double least_speed = 0.0) const {
         Cluster cluster = cluster_;
         cluster.ranks = ranks_of(shape.replica);
+        const Job its = job_of_worker(job, shape);
         try {
-            PlannedJob planned = plan_job(job_of_worker(job, shape), model_, datasets_, cluster,
-                                          nullptr, least_speed);
-            if (planned.report.falls_behind) return std::nullopt;
-            return std::move(planned.plan);
+            PlannedJob planned = plan_job(its, model_, datasets_, cluster, nullptr, least_speed);
+            if (!planned.report.falls_behind) return std::move(planned.plan);
+            const double wanted = within_reach * least_speed;
+            if (whole_job_speed(its, planned.plan, datasets_, {wanted}) < wanted) {
+                return std::nullopt;
+            }
+            return make_plan(its, model_, datasets_, cluster);
         } catch (const InputError&) {
             return std::nullopt;
         }
