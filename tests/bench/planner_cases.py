@@ -26,6 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 import paper_tables  # noqa: E402
 
 LONGEST = 4096
+TASKS = "tasks"  # LobRA's six, in turn
+LONGEST_OF_TASKS = 16384
 SIZES = range(2816, 8193, 768)
 ROUNDING = 0.999  # speeds are printed in whole tokens
 EVALUATED = "gsm8k_eval"
@@ -42,21 +44,30 @@ class Case:
     batch: int = 8
     data: str = "xsum"
     per_host: int = 8
+    deployment: str = ""  # parallel.deployment
 
     def __str__(self) -> str:
         who = f"{self.adapters} x batch {self.batch}" if self.adapters else "sweep of 24 trials"
-        return f"{self.model}, {self.ranks} x {self.device}, {who}, {self.data}"
+        given = f", deployment: {self.deployment}" if self.deployment else ""
+        return f"{self.model}, {self.ranks} x {self.device}, {who}, {self.data}{given}"
+
+    def datasets(self) -> list[str]:
+        return [f"task{i}" for i in range(6)] if self.data == TASKS else [self.data]
 
     def job(self) -> dict:
+        longest = LONGEST_OF_TASKS if self.data == TASKS else LONGEST
+        names = self.datasets()
         job = {"model": {"synthetic": self.model}, "run": {"dir": "run"}, "checkpoint": {"every_steps": 0},
-               "datasets": {self.data: {"path": f"{self.data}.jsonl", "max_seq_len": LONGEST}},
+               "datasets": {name: {"path": f"{name}.jsonl", "max_seq_len": longest} for name in names},
                "defaults": {"num_train_epochs": 1}}
+        if self.deployment:
+            job["parallel"] = {"deployment": self.deployment}
         if not self.adapters:
             job["datasets"][self.data]["eval_path"] = f"{EVALUATED}.jsonl"
             return job | {"sweep": {"method": "grid", "space": GRID}}
         job["defaults"] |= {"r": 16, "global_batch_size": self.batch}
-        names = [{"name": f"a{i}", "dataset": self.data} for i in range(self.adapters)]
-        return job | {"adapters": names}
+        return job | {"adapters": [{"name": f"a{i}", "dataset": names[i % len(names)]}
+                                   for i in range(self.adapters)]}
 
 
 WAYS = [
@@ -73,6 +84,7 @@ WAYS = [
     Case("llama-3-70b", "h100", 8, 4, 4), Case("llama-3-70b", "h100", 8, 4, 8), Case("llama-3-70b", "h100", 8, 1, 16),
     Case("llama-3-70b", "h200", 4, 8, 4, "wikisum"), Case("llama-3-70b", "h200", 16, 8, 8),
     Case("llama-3-70b", "a100", 32, 12, 16, "cnndm"), Case("llama-3-70b", "h100", 64, 32, 16),
+    Case("llama-2-70b", "a100", 64, 12, 64, TASKS, deployment="auto"),  # jobs/papers/lobra_70b.yaml
 ]
 SIZED = [Case(model, device, ranks, 4, batch)
          for model, device, ranks in (("llama-3-70b", "h100", 4), ("llama-3-70b", "h100", 8),
@@ -81,7 +93,7 @@ SIZED = [Case(model, device, ranks, 4, batch)
 
 
 def write_data(folder: Path) -> None:
-    for name in {EVALUATED} | {case.data for case in WAYS + SIZED}:
+    for name in {EVALUATED}.union(*(case.datasets() for case in WAYS + SIZED)):
         lines = ['{"input_ids": [' + "1," * (length - 1) + "1]}\n" for length in paper_tables.lengths_of(name)]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 
