@@ -31,7 +31,7 @@ struct Milp {
 /// Limits of the search. If one is reached, the best solution so far counts. Nodes and iterations
 /// do not depend on how busy the processors are: equal problems have equal solutions.
 struct MilpLimits {
-    std::int64_t nodes = 1000;         ///< of branch and bound
+    std::int64_t nodes = 1000;  ///< of branch and bound
     /// Of the simplex method, over all nodes: several seconds of the largest problems.
     std::int64_t iterations = 100'000;
     bool tries_branches = true;  ///< strong branching: seldom worth it where all costs are 0
