@@ -142,10 +142,6 @@ constexpr ModelLimit limits[] = {
     {Ability::residual_start, has_experts,
      [](Of /*any*/) { return std::string("cannot start from the weights of experts"); },
      "leave init_lora_weights out"},
-    {Ability::tokens_on_gpus, [](Of /*any*/) { return true; },
-     [](Of /*any*/) { return std::string("rows of tokens are not trained on GPUs"); },
-     "train on CPUs: run.backend: cpu, without the --device of a GPU; or put embed_tokens into "
-     "target_modules instead"},
     {Ability::tokens_on_stages, [](Of m) { return m.tie_word_embeddings; },
      [](Of m) {
          return cat("the head of this ", m.family,

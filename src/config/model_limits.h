@@ -26,7 +26,6 @@ enum class Ability : std::uint8_t {
     vera,
     residual_start,
     // Needed by an adapter that trains rows of tokens.
-    tokens_on_gpus,
     tokens_on_stages,  ///< of a pipeline
 };
 
@@ -34,8 +33,9 @@ enum class Ability : std::uint8_t {
 struct ModelLimit {
     Ability ability;
     bool (*has_trait)(const ModelSpec&);
-    std::string (*what)(const ModelSpec&);  ///< a clause: "rows of tokens are not trained on GPUs"
-    const char* hint = "";                  ///< what to do instead; "" = the caller says it
+    std::string (*what)(
+        const ModelSpec&);  ///< a clause: "LoRA in the experts of ... cannot be DoRA"
+    const char* hint = "";  ///< what to do instead; "" = the caller says it
 };
 
 /// The first limit of the table that refuses `ability`; null = none.

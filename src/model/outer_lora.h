@@ -12,17 +12,16 @@ namespace loratrain {
 /// LoRA on the linears outside the layers (outer_linears in config/linears.h).
 
 /// LoRA on the embedding (Linear::embedding): x_t += S_t Bᵀ with S_t = scale * e * A[:, id_t], for
-/// the rows of adapters that target it. e is the factor of the embedding
-/// (ModelSpec::embedding_scale). As in PEFT there is no dropout, and A's column of the padding
-/// token has no gradient. A lane holds A's columns of its part of the vocabulary.
+/// the rows of adapters that target it. e is `embedding_scale`, the factor that the backend
+/// multiplies embedded rows by (Stage::embed). As in PEFT there is no dropout, and A's column of
+/// the padding token has no gradient. A lane holds A's columns of its part of the vocabulary.
 class EmbeddingLora {
   public:
-    /// `model` is the whole model, as the weights have it.
     EmbeddingLora(const AdapterBank& bank, const Workspace& workspace, const ModelSpec& model,
-                  Backend& backend)
+                  float embedding_scale, Backend& backend)
         : bank_(bank),
           workspace_(workspace),
-          scale_(static_cast<float>(model.embedding_scale())),
+          scale_(embedding_scale),
           pad_token_(model.pad_token),
           backend_(backend) {}
 

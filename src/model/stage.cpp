@@ -17,6 +17,12 @@ std::int32_t last_layer(const std::vector<LayerKeeping>& layers, Keeping how) {
     return static_cast<std::int32_t>(std::distance(found, layers.rend())) - 1;
 }
 
+/// ModelSpec::embedding_scale; rounded to bf16 where transformers multiplies in bf16.
+float embedding_scale_of(const ModelSpec& model, DType computed) {
+    const auto scale = static_cast<float>(model.embedding_scale());
+    return model.embeds_scaled && computed == DType::bf16 ? to_float(to_bfloat16(scale)) : scale;
+}
+
 }  // namespace
 
 Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
@@ -51,8 +57,9 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
       keeping_(layer_keeping(view, stage_)),
       last_recomputed_(last_layer(keeping_, Keeping::recomputed)),
       layer_(view, stage_, bank_, workspace_, backend, lanes),
-      embedding_lora_(bank_, workspace_, source.spec(), backend),
-      trained_tokens_(bank_, source.spec(), backend) {
+      embedding_scale_(embedding_scale_of(source.spec(), backend.compute_dtype())),
+      embedding_lora_(bank_, workspace_, source.spec(), embedding_scale_, backend),
+      trained_tokens_(bank_, source.spec(), embedding_scale_, backend) {
     for (std::int32_t i = 0; i < slot_count(view, stage_index); ++i) {
         slots_.push_back(std::make_unique<ActivationSlot>(view, stage_, workspace_, backend));
     }
@@ -76,7 +83,7 @@ Stage::Stage(const Job& job, const ReplicaView& view, std::size_t stage_index,
         head_ = std::make_unique<Head>(
             view, weights_, workspace_, backend, lanes,
             HeadLora(bank_, workspace_, view.lane_model, stage_.layer_count, backend),
-            TrainedTokens(bank_, source.spec(), backend));
+            TrainedTokens(bank_, source.spec(), embedding_scale_, backend));
         loss_ = std::make_unique<LossPasses>(job, view.plan, references_, objective_of, *head_,
                                              sums_, backend);
     }
@@ -201,13 +208,6 @@ void Stage::pack_factors(const MicrobatchTables& tables) {
     layer_.pack(computed);
 }
 
-float Stage::embedding_scale() const {
-    const ModelSpec& model = view_.lane_model;
-    const auto scale = static_cast<float>(model.embedding_scale());
-    const bool rounds = model.embeds_scaled && backend_.compute_dtype() == DType::bf16;
-    return rounds ? to_float(to_bfloat16(scale)) : scale;
-}
-
 LayerWeights& Stage::use_layer(std::int32_t l, const LayerRows& rows) {
     LayerWeights& weights = weights_.use(l);
     if (!weights_.streams(l)) return weights;
@@ -237,7 +237,7 @@ void Stage::expect_layers(const MicrobatchTables& tables, Pass now, Pass usually
 void Stage::embed(const ActivationSlot& slot) {
     const MicrobatchTables& tables = slot.tables();
     const TensorView x = slot.boundary(0, tables.tokens());
-    backend_.gather_rows({x, weights_.embedding().dense(), tables.token_ids(), embedding_scale()});
+    backend_.gather_rows({x, weights_.embedding().dense(), tables.token_ids(), embedding_scale_});
     trained_tokens_.embed(tables.all_rows(), tables.token_ids(), x);
     embedding_lora_.forward(tables.all_rows(), tables.token_ids(), x);
     lanes_.all->all_reduce(x);

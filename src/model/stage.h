@@ -113,7 +113,6 @@ class Stage {
     LayerWeights& use_layer(std::int32_t l, const LayerRows& rows);
     void expect_layers(const MicrobatchTables& tables, Pass now, Pass usually_next);
     /// Adds NEFTune's noise to the embeddings of adapters that ask for it.
-    float embedding_scale() const;
     void add_noise(const LayerRows& rows, const TensorView& x);
     /// Per token the row of this lane's part of the embedding; -1 for tokens of other lanes.
     std::span<const std::int32_t> own_ids(std::span<const std::int32_t> token_ids);
@@ -142,6 +141,7 @@ class Stage {
     std::vector<Buffer> sum_buffers_;
     StageSums sums_;
     DecoderLayer layer_;
+    float embedding_scale_;  ///< what the backend multiplies embedded rows by
     EmbeddingLora embedding_lora_;
     TrainedTokens trained_tokens_;
     ReferenceLosses references_;

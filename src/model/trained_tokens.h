@@ -8,7 +8,8 @@
 namespace loratrain {
 
 /// Rows of the embedding that adapters train (TensorRole::token_rows): x_t = e R_i for a token with
-/// row i, where e is the factor of the embedding (ModelSpec::embedding_scale). A head that is tied
+/// row i, where e is `embedding_scale`, the factor that the backend multiplies embedded rows by
+/// (Stage::embed). A head that is tied
 /// to the embedding has the same rows: logits[tokens[i]] = R_i x / l with the divisor of the head's
 /// product (ModelSpec::logits_scaling); R's gradient is the sum of both. As in PEFT the row of the
 /// padding token has no gradient from the embedding. A microbatch without such adapters costs only
@@ -17,9 +18,10 @@ namespace loratrain {
 class TrainedTokens {
   public:
     /// `model` is the whole model, as the weights have it.
-    TrainedTokens(const AdapterBank& bank, const ModelSpec& model, Backend& backend)
+    TrainedTokens(const AdapterBank& bank, const ModelSpec& model, float embedding_scale,
+                  Backend& backend)
         : bank_(bank),
-          embedding_scale_(static_cast<float>(model.embedding_scale())),
+          embedding_scale_(embedding_scale),
           logits_scale_(static_cast<float>(1.0 / model.logits_scaling)),
           pad_token_(model.pad_token),
           tied_(model.tie_word_embeddings),

@@ -120,6 +120,17 @@ class Gpu(JobTest):
                     worst = self.check_golden(family, run_dir, LIMITS["fp32"], names)
                     print(f"{family} forms fp32: {worst}", file=sys.stderr)
 
+    def test_rows_of_tokens(self):
+        names = ("a_r4_all", "t_tokens")
+        for family in ("llama", "qwen2", "granite", "gemma2"):
+            for precision, limits in LIMITS.items():
+                for tokens in (64, 4096):
+                    with self.subTest(family=family, precision=precision, microbatch_tokens=tokens):
+                        run_dir = f"{family}-tokens-{precision}-{tokens}"
+                        self.succeed(run([self.gpu_job(family, run_dir, precision, tokens, names)]))
+                        worst = self.check_golden(family, run_dir, limits, names)
+                        print(f"{family} rows of tokens {precision}: {worst}", file=sys.stderr)
+
     @staticmethod
     def make_tokens_cost(path):
         """In kept costs. Most of a layer's cost in so small a model is fixed, and the host's: nothing

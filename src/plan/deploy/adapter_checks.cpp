@@ -200,24 +200,18 @@ void AdapterChecks::form(const AdapterJob& adapter) {
                   "use model.precision: bf16, or use_dora: false");
 }
 
-void AdapterChecks::tokens(const AdapterJob& adapter, BackendKind backend,
-                           const std::vector<ReplicaJob>& replicas) {
+void AdapterChecks::tokens(const AdapterJob& adapter, const std::vector<ReplicaJob>& replicas) {
     if (adapter.trainable_token_indices.empty()) return;
     const std::string key = where(cat("adapters.", adapter.name, ".trainable_token_indices"));
-    const auto limited = [&](Ability ability, const std::string& value) {
-        const ModelLimit* limit = limit_of(model_, ability);
-        if (limit == nullptr) return;
+    const ModelLimit* limit = limit_of(model_, Ability::tokens_on_stages);
+    const auto staged = std::find_if(replicas.begin(), replicas.end(),
+                                     [](const ReplicaJob& of) { return of.stages > 1; });
+    if (limit != nullptr && staged != replicas.end()) {
         const std::size_t tokens = adapter.trainable_token_indices.size();
         problems_.add(key,
                       cat("has ", tokens, tokens == 1 ? " token" : " tokens", ", but ",
-                          limit->what(model_), value),
+                          limit->what(model_), "; a replica has pp: ", staged->stages),
                       limit->hint);
-    };
-    if (backend == BackendKind::cuda) limited(Ability::tokens_on_gpus, "");
-    const auto staged = std::find_if(replicas.begin(), replicas.end(),
-                                     [](const ReplicaJob& of) { return of.stages > 1; });
-    if (staged != replicas.end()) {
-        limited(Ability::tokens_on_stages, cat("; a replica has pp: ", staged->stages));
     }
     for (const std::int32_t token : adapter.trainable_token_indices) {
         if (token < model_.vocab_size) continue;

@@ -22,8 +22,7 @@ class AdapterChecks {
     /// Checks that the adapter's form can be computed with the base in its weight format.
     void form(const AdapterJob& adapter);
     /// Checks that rows of tokens are in the embedding, and can be trained on `replicas`.
-    void tokens(const AdapterJob& adapter, BackendKind backend,
-                const std::vector<ReplicaJob>& replicas);
+    void tokens(const AdapterJob& adapter, const std::vector<ReplicaJob>& replicas);
     /// Checks that the adapter targets something in this model.
     void targets(const AdapterJob& adapter);
     /// The numbers of the adapter's training: samples and steps.

@@ -80,7 +80,7 @@ class Extension {
 
     void check(const AdapterJob& adapter) {
         checks_.form(adapter);
-        checks_.tokens(adapter, plan_.backend, shapes());
+        checks_.tokens(adapter, shapes());
         checks_.targets(adapter);
         if (!plan_.expert_lora && targets_experts(adapter, plan_.model)) {
             problems_.add(checks_.where(cat("adapters.", adapter.name, ".target_modules")),

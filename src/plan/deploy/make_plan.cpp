@@ -312,7 +312,7 @@ class Planner {
         for (const DatasetId id : used_datasets(job_)) check_lengths(id, most);
         for (const AdapterJob& adapter : job_.adapters) {
             checks_.form(adapter);
-            checks_.tokens(adapter, cluster_.backend, deployment);
+            checks_.tokens(adapter, deployment);
             checks_.targets(adapter);
         }
     }
