@@ -33,6 +33,7 @@ struct XieluParams {
     Matrix x;
     float positive = 0.0F;
     float negative = 0.0F;
+    float linear = 0.5F;
     Matrix h;  ///< backward: recomputed if it has data; may alias dh
     Matrix dh = {};
     Matrix dx = {};  ///< may alias x

@@ -7,7 +7,6 @@ namespace loratrain::kernels {
 
 namespace {
 
-constexpr float linear = 0.5F;
 constexpr float largest_negative = -1e-6F;
 
 /// e^x - 1 - x of x <= 0: by its series near 0, where the difference would lose its digits.
@@ -29,6 +28,7 @@ __device__ __forceinline__ float bend(float x) {
 struct Function {
     float positive;
     float negative;
+    float linear;
 
     __device__ __forceinline__ float value(float x) const {
         if (x > 0.0F) return fmaf(positive * x, x, linear * x);
@@ -82,10 +82,12 @@ struct BackwardBody {
 
 template <class T, int N>
 cudaError_t launch_forward(cudaStream_t stream, const XieluParams& p) {
-    return launch_elements<N>(
-        stream, p.x.rows, p.x.cols,
-        ForwardBody<T, N>{
-            pointer<const T>(p.x), pointer<T>(p.h), {p.positive, p.negative}, p.x.ld, p.h.ld});
+    return launch_elements<N>(stream, p.x.rows, p.x.cols,
+                              ForwardBody<T, N>{pointer<const T>(p.x),
+                                                pointer<T>(p.h),
+                                                {p.positive, p.negative, p.linear},
+                                                p.x.ld,
+                                                p.h.ld});
 }
 
 template <class T, int N>
@@ -95,7 +97,7 @@ cudaError_t launch_backward(cudaStream_t stream, const XieluParams& p) {
                                                  pointer<const T>(p.dh),
                                                  pointer<T>(p.dx),
                                                  pointer<T>(p.h),
-                                                 {p.positive, p.negative},
+                                                 {p.positive, p.negative, p.linear},
                                                  p.x.ld,
                                                  p.dh.ld,
                                                  p.dx.ld,

@@ -16,7 +16,15 @@ namespace loratrain {
 ///   sigmoid: 1 / (1 + e^-x); of an attention's output gate, not of MLPs
 ///   xielu: for an MLP without a gate; applied to up, with two weights per layer
 ///     (backend/ops/elementwise.h, Xielu)
-enum class Activation : std::uint8_t { silu, gelu_tanh, xielu, sigmoid, clamped_swiglu };
+///   relu_squared ("relu2"): max(x, 0)², for an MLP without a gate; applied to up
+enum class Activation : std::uint8_t {
+    silu,
+    gelu_tanh,
+    xielu,
+    sigmoid,
+    clamped_swiglu,
+    relu_squared
+};
 inline constexpr float swiglu_limit = 7.0F;
 inline constexpr float swiglu_alpha = 1.702F;
 

@@ -115,7 +115,7 @@ struct DeltaNetSpec {
     friend bool operator==(const DeltaNetSpec&, const DeltaNetSpec&) = default;
 };
 
-/// down(activation(gate x) * up x), or of Activation::xielu, which has no gate,
+/// down(activation(gate x) * up x), or of Activation::xielu and relu_squared, which have no gate,
 /// down(activation(up x)).
 struct DenseSpec {
     std::int64_t size = 0;  ///< F: columns of gate and up
@@ -125,7 +125,9 @@ struct DenseSpec {
     bool fused_gate_up = false;
 
     PartSizes gate_up_parts() const { return {size, size}; }
-    bool has_gate() const { return activation != Activation::xielu; }
+    bool has_gate() const {
+        return activation != Activation::xielu && activation != Activation::relu_squared;
+    }
     friend bool operator==(const DenseSpec&, const DenseSpec&) = default;
 };
 
@@ -205,7 +207,7 @@ struct LayerSpec {
 /// The MLP's activation has weights of its own in each layer (Activation::xielu).
 inline bool has_activation_weights(const LayerSpec& layer) {
     const auto* mlp = std::get_if<DenseSpec>(&layer.mlp);
-    return mlp != nullptr && !mlp->has_gate();
+    return mlp != nullptr && mlp->activation == Activation::xielu;
 }
 
 }  // namespace loratrain

@@ -42,8 +42,7 @@ RowShape of_kind(const auto& kinds, const Of& of) {
 }
 
 RowShape xielu_number(Layer layer, Hidden /*hidden*/) {
-    return of_kind<DenseSpec>(layer.mlp,
-                              [](const DenseSpec& m) { return RowShape{!m.has_gate()}; });
+    return RowShape{has_activation_weights(layer)};
 }
 
 /// One for each value head.

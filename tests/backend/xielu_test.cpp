@@ -8,6 +8,12 @@ namespace {
 
 using reference::HostMatrix;
 
+struct Case {
+    XieluShape shape;
+    reference::XieluFactors factors;
+};
+constexpr Case cases[] = {{{0.8F, 1.3F}, {0.8F, 1.3F, 0.5}}, {relu_squared, {1.0, 0.0, 0.0}}};
+
 class XieluTest : public BackendTest {
   protected:
     /// From far below 0 to far above, and close to it.
@@ -28,9 +34,11 @@ TEST_P(XieluTest, AgreesWithLoops) {
         for (const std::int64_t cols : {1, 13, 2048}) {
             const HostMatrix values = inputs(rows, cols);
             const DeviceMatrix x(backend(), values, 3);
-            const DeviceMatrix h(backend(), HostMatrix(rows, cols), 2);
-            backend().xielu({x.view(), 0.8F, 1.3F, h.view()});
-            expect_close(h, reference::xielu(values, 0.8F, 1.3F), "xielu");
+            for (const auto& [shape, factors] : cases) {
+                const DeviceMatrix h(backend(), HostMatrix(rows, cols), 2);
+                backend().xielu({x.view(), shape, h.view()});
+                expect_close(h, reference::xielu(values, factors), "xielu");
+            }
         }
     }
 }
@@ -39,16 +47,18 @@ TEST_P(XieluTest, BackwardAgreesWithLoops) {
     for (const std::int64_t cols : {130, 2048}) {
         const HostMatrix values = inputs(33, cols);
         const HostMatrix dh_values = random(33, cols, 3);
-        const HostMatrix expected = reference::xielu_backward(values, dh_values, 0.8F, 1.3F);
-        const DeviceMatrix x(backend(), values, 8);
-        const DeviceMatrix dh(backend(), dh_values);
-        const DeviceMatrix dx(backend(), HostMatrix(33, cols), 2);
-        backend().xielu_backward({x.view(), 0.8F, 1.3F, dh.view(), dx.view()});
-        expect_close(dx, expected, "dx");
-        expect_close(dh, dh_values, "dh is only read");
-        backend().xielu_backward({x.view(), 0.8F, 1.3F, dh.view(), x.view(), dh.view()});
-        expect_close(x, expected, "dx over x");
-        expect_close(dh, reference::xielu(values, 0.8F, 1.3F), "h over dh");
+        for (const auto& [shape, factors] : cases) {
+            const HostMatrix expected = reference::xielu_backward(values, dh_values, factors);
+            const DeviceMatrix x(backend(), values, 8);
+            const DeviceMatrix dh(backend(), dh_values);
+            const DeviceMatrix dx(backend(), HostMatrix(33, cols), 2);
+            backend().xielu_backward({x.view(), shape, dh.view(), dx.view()});
+            expect_close(dx, expected, "dx");
+            expect_close(dh, dh_values, "dh is only read");
+            backend().xielu_backward({x.view(), shape, dh.view(), x.view(), dh.view()});
+            expect_close(x, expected, "dx over x");
+            expect_close(dh, reference::xielu(values, factors), "h over dh");
+        }
     }
 }
 

@@ -4,22 +4,28 @@
 
 namespace loratrain::reference {
 
-/// x > 0: p x² + x / 2, else n (e^min(x, -1e-6) - 1 - x) + x / 2.
-inline HostMatrix xielu(const HostMatrix& x, double p, double n) {
+/// Factors of x² above 0, of the exponential below, and of x.
+struct XieluFactors {
+    double p, n, linear;
+};
+
+/// x > 0: p x² + linear x, else n (e^min(x, -1e-6) - 1 - x) + linear x.
+inline HostMatrix xielu(const HostMatrix& x, const XieluFactors& f) {
     HostMatrix h = x;
     for (double& v : h.values) {
-        v = v > 0.0 ? p * v * v + 0.5 * v : n * (std::expm1(std::min(v, -1e-6)) - v) + 0.5 * v;
+        const double bent = v > 0.0 ? f.p * v * v : f.n * (std::expm1(std::min(v, -1e-6)) - v);
+        v = bent + f.linear * v;
     }
     return h;
 }
 
 /// dh times the slope.
-inline HostMatrix xielu_backward(const HostMatrix& x, const HostMatrix& dh, double p, double n) {
+inline HostMatrix xielu_backward(const HostMatrix& x, const HostMatrix& dh, const XieluFactors& f) {
     HostMatrix dx = dh;
     for (std::size_t i = 0; i < dx.values.size(); ++i) {
         const double v = x.values[i];
-        const double below = n * ((v < -1e-6 ? std::exp(v) : 0.0) - 1.0) + 0.5;
-        dx.values[i] *= v > 0.0 ? 2.0 * p * v + 0.5 : below;
+        const double below = f.n * ((v < -1e-6 ? std::exp(v) : 0.0) - 1.0);
+        dx.values[i] *= (v > 0.0 ? 2.0 * f.p * v : below) + f.linear;
     }
     return dx;
 }

@@ -91,14 +91,16 @@ void CudaBackend::swiglu_backward(const SwiGluBackward& op) {
 
 void CudaBackend::xielu(const Xielu& op) {
     require_compute({&op.x, &op.h});
-    kernels::XieluParams params{matrix_of(op.x), op.positive, op.negative, matrix_of(op.h)};
+    kernels::XieluParams params{matrix_of(op.x), op.shape.positive, op.shape.negative,
+                                op.shape.linear, matrix_of(op.h)};
     params.codes = codes_of(op.codes.to);
     CUDA_CHECK(kernels::xielu(stream_, params));
 }
 
 void CudaBackend::xielu_backward(const XieluBackward& op) {
     require_compute({&op.x, &op.dh, &op.dx});
-    kernels::XieluParams params{matrix_of(op.x), op.positive, op.negative, {}};
+    kernels::XieluParams params{
+        matrix_of(op.x), op.shape.positive, op.shape.negative, op.shape.linear, {}};
     if (op.h.data != nullptr) params.h = matrix_of(op.h);
     params.dh = matrix_of(op.dh);
     params.dx = matrix_of(op.dx);

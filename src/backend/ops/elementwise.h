@@ -68,14 +68,23 @@ struct SwiGluBackward {
     Activation activation = Activation::silu;
 };
 
+/// Factors of Xielu.
+struct XieluShape {
+    float positive = 0.0F;
+    float negative = 0.0F;
+    float linear = 0.5F;
+};
+
+/// Squares of ReLU: max(x, 0)².
+inline constexpr XieluShape relu_squared{1.0F, 0.0F, 0.0F};
+
 /// xIELU, the activation of an MLP without a gate, with e = -1e-6:
-///   h = positive x² + x / 2                              if x > 0
-///   h = negative (exp(min(x, e)) - 1 - x) + x / 2        else
+///   h = positive x² + linear x                           if x > 0
+///   h = negative (exp(min(x, e)) - 1 - x) + linear x     else
 /// Source: Huang and Schlag 2024, "Deriving Activation Functions Using Integration"; Apertus.
 struct Xielu {
     TensorView x;
-    float positive = 0.0F;
-    float negative = 0.0F;
+    XieluShape shape;
     TensorView h;
     RowCodes codes = {};  ///< of h
 };
@@ -84,8 +93,7 @@ struct Xielu {
 /// may alias dh.
 struct XieluBackward {
     TensorView x;
-    float positive = 0.0F;
-    float negative = 0.0F;
+    XieluShape shape;
     TensorView dh;
     TensorView dx;
     TensorView h = {};

@@ -36,9 +36,9 @@ Activation read_activation(JsonReader& config, const Family& family) {
     std::string name = config.text(family.activation_key);
     if (name.empty()) name = family.activation;
     const std::string usual = family.activation;
-    if (usual == "xielu") {
-        if (name != usual) config.wrong(family.activation_key, "must be xielu", not_supported);
-        return Activation::xielu;
+    if (usual == "xielu" || usual == "relu2") {
+        if (name != usual) config.wrong(family.activation_key, "must be " + usual, not_supported);
+        return usual == "xielu" ? Activation::xielu : Activation::relu_squared;
     }
     if (name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
     if (name != "silu" && name != "swish") {

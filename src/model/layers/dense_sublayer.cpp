@@ -10,13 +10,11 @@ float softplus(float x) {
     return x > 20.0F ? x : std::log1p(std::exp(x));
 }
 
-/// As Xielu has them.
-float xielu_positive(const LayerSite& at) {
-    return softplus(at.weights.number(LayerTensor::xielu_positive));
-}
-float xielu_negative(const LayerSite& at) {
+XieluShape xielu_shape(const LayerSite& at) {
+    if (at.dense().activation == Activation::relu_squared) return relu_squared;
     constexpr float least = 0.5F;
-    return least + softplus(at.weights.number(LayerTensor::xielu_negative));
+    return {softplus(at.weights.number(LayerTensor::xielu_positive)),
+            least + softplus(at.weights.number(LayerTensor::xielu_negative))};
 }
 
 }  // namespace
@@ -56,8 +54,7 @@ SwiGluBackward DenseSublayer::swiglu_backward_op(const LayerSite& at, const Tens
 void DenseSublayer::activate(const LayerSite& at, const Operand& product) const {
     const TensorView& made = at.saved.dense.gate_up;
     if (at.dense().has_gate()) return tools_.backend.swiglu(swiglu_op(at, product));
-    tools_.backend.xielu(
-        {made, xielu_positive(at), xielu_negative(at), product.view, product.codes});
+    tools_.backend.xielu({made, xielu_shape(at), product.view, product.codes});
 }
 
 void DenseSublayer::activate_backward(const LayerSite& at, const TensorView& d_product,
@@ -66,7 +63,7 @@ void DenseSublayer::activate_backward(const LayerSite& at, const TensorView& d_p
     const TensorView& made = at.saved.dense.gate_up;
     if (!at.dense().has_gate()) {
         return tools_.backend.xielu_backward(
-            {made, xielu_positive(at), xielu_negative(at), d_product, d_made, product, codes});
+            {made, xielu_shape(at), d_product, d_made, product, codes});
     }
     tools_.backend.swiglu_backward(swiglu_backward_op(at, d_product, d_made, product, codes));
 }

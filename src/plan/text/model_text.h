@@ -26,11 +26,12 @@ inline constexpr std::array<Word<NormNames>, 4> norm_name_words{{{"usual", NormN
                                                                  {"glm4", NormNames::glm4},
                                                                  {"apertus", NormNames::apertus},
                                                                  {"hunyuan", NormNames::hunyuan}}};
-inline constexpr std::array<Word<Activation>, 4> activation_words{
+inline constexpr std::array<Word<Activation>, 5> activation_words{
     {{"silu", Activation::silu},
      {"gelu_tanh", Activation::gelu_tanh},
      {"xielu", Activation::xielu},
-     {"clamped_swiglu", Activation::clamped_swiglu}}};
+     {"clamped_swiglu", Activation::clamped_swiglu},
+     {"relu_squared", Activation::relu_squared}}};
 inline constexpr std::array<Word<ExpertNames>, 5> expert_name_words{
     {{"usual", ExpertNames::usual},
      {"mixtral", ExpertNames::mixtral},

@@ -636,6 +636,17 @@ TEST(HfConfigTest, GoldenApertus) {
     EXPECT_TRUE(has(config_refusal(with(older, {{"hidden_act", "silu"}})), "must be xielu"));
 }
 
+TEST(HfConfigTest, GoldenArcee) {
+    const ModelSpec spec = golden_model("arcee");
+    EXPECT_EQ(spec.dense().activation, Activation::relu_squared);
+    EXPECT_FALSE(has_activation_weights(spec.layer(0)));
+    EXPECT_TRUE(spec.dense().bias);
+    EXPECT_EQ(linear_names(spec), (std::vector<std::string>{"q_proj", "k_proj", "v_proj", "o_proj",
+                                                            "up_proj", "down_proj"}));
+    EXPECT_TRUE(has(config_refusal(with(older_spelling("arcee"), {{"hidden_act", "silu"}})),
+                    "must be relu2"));
+}
+
 TEST(HfConfigTest, GoldenQwen3Moe) {
     const ModelSpec spec = golden_model("qwen3_moe");
     EXPECT_EQ(*spec.experts(), (ExpertSpec{6, 2, 24, true}));
@@ -1060,6 +1071,7 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"ernie4_5", 103424, 1024, 3072, 18, 16, 2, 128, 0},
                                {"phi3", 32064, 3072, 8192, 32, 32, 32, 96, 32000},
                                {"apertus", 131072, 4096, 14336, 32, 32, 32, 128, 3},
+                               {"arcee", 32000, 2560, 18432, 32, 32, 32, 80, -1},
                                {"qwen3_moe", 151936, 2048, 6144, 24, 32, 4, 64, -1},
                                {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
                                {"granitemoe", 32000, 4096, 11008, 32, 32, 32, 128, -1},

@@ -41,10 +41,26 @@ TEST(HfNotes, DropoutOfTheBase) {
     EXPECT_EQ(base_dropout_note(
                   sized("seed_oss", {{"attention_dropout", 0}, {"residual_dropout", 0.0}}).dump()),
               "");
-    for (const char* family :
-         {"llama", "mistral", "qwen2", "qwen3", "smollm3", "granite", "ministral3", "olmo2",
-          "olmo3", "exaone4", "hunyuan_v1_dense", "gemma2", "gemma3_text", "glm4", "phi3",
-          "apertus", "qwen3_moe", "mixtral", "gpt_oss"}) {
+    for (const char* family : {"llama",
+                               "mistral",
+                               "qwen2",
+                               "qwen3",
+                               "smollm3",
+                               "granite",
+                               "ministral3",
+                               "olmo2",
+                               "olmo3",
+                               "exaone4",
+                               "hunyuan_v1_dense",
+                               "gemma2",
+                               "gemma3_text",
+                               "glm4",
+                               "phi3",
+                               "apertus",
+                               "arcee",
+                               "qwen3_moe",
+                               "mixtral",
+                               "gpt_oss"}) {
         EXPECT_EQ(base_dropout_note(sized(family).dump()), "") << family;
         const json config = sized(family, {{"attention_dropout", 0.25}});
         EXPECT_TRUE(has(base_dropout_note(config.dump()), "the base has attention_dropout 0.25:"))
