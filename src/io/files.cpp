@@ -144,6 +144,17 @@ void write_file_atomic(const std::string& path,
     flush_to_disk(folder_of(path), O_RDONLY | O_DIRECTORY);
 }
 
+void check_space(const std::string& path, std::uint64_t needed) {
+    fs::path there = fs::path(path).parent_path();
+    while (!there.empty() && !fs::exists(there)) there = there.parent_path();
+    std::error_code unknown;
+    const fs::space_info space = fs::space(there.empty() ? "." : there, unknown);
+    if (!unknown && space.available < needed) {
+        throw Error(cat(path, ": needs ", human_bytes(needed), ", only ",
+                        human_bytes(space.available), " are free on that disk"));
+    }
+}
+
 void check_place_of_file(const std::string& path) {
     if (fs::is_directory(path)) {
         throw InputError(path, "is a directory", "give the name of the file to be made");

@@ -28,6 +28,10 @@ void write_file_atomic(const std::string& path,
 /// its folder is missing or not writable.
 void check_place_of_file(const std::string& path);
 
+/// Throws Error naming `path` if the disk of its folder, or of the part of it that is there, has
+/// fewer bytes free than `needed`.
+void check_space(const std::string& path, std::uint64_t needed);
+
 /// Moves the complete directory `temporary` to `path` and removes the directory that was there. One
 /// of the two is there at every moment, unless the file system cannot exchange names.
 void replace_directory(const std::string& temporary, const std::string& path);

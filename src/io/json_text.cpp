@@ -4,6 +4,7 @@
 #include <set>
 #include <vector>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 
 namespace loratrain {
@@ -99,6 +100,12 @@ std::string dump_json(const Json& value, int indent) {
 
 std::string dump_json(const OrderedJson& value, int indent) {
     return value.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string dump_aligned_json(const Json& value) {
+    std::string text = dump_json(value);
+    text.resize(round_up(text.size(), std::size_t{8}), ' ');
+    return text;
 }
 
 OrderedJson parse_ordered_json(std::string_view text) {

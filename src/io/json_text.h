@@ -40,6 +40,10 @@ std::int32_t whole_number(const OrderedJson& object, const char* key, std::int32
 std::string dump_json(const Json& value, int indent = -1);
 std::string dump_json(const OrderedJson& value, int indent = -1);
 
+/// The text of a file's header, or of a tensor, with blanks up to a multiple of 8 bytes, so that
+/// what follows it is aligned.
+std::string dump_aligned_json(const Json& value);
+
 /// The text of an error of the library, without the library's prefix.
 std::string json_reason(const Json::exception& error);
 

@@ -168,9 +168,7 @@ std::string header_text(const std::vector<const TensorSource*>& tensors,
                                 {"data_offsets", {begin, end}}};
         begin = end;
     }
-    std::string text = dump_json(header);
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    return text;
+    return dump_aligned_json(header);
 }
 
 /// A file, and the checksum of what is written into it.

@@ -1,7 +1,10 @@
 #include "io/adapters/merge_adapter.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,6 +36,13 @@ struct Stored {
 };
 using Shard = std::vector<Stored>;
 
+/// The largest power of 2, up to 8, of which so many bytes are a multiple.
+std::uint64_t alignment_of(std::uint64_t bytes) {
+    return std::uint64_t{1} << std::min(std::countr_zero(bytes), 3);
+}
+
+/// In each, what has an odd number of bytes comes last, so that every tensor begins at a multiple
+/// of the size of its numbers: programs could not read it elsewhere.
 std::vector<Shard> shards_of(const MergedTensors& merged, std::uint64_t most) {
     std::vector<Shard> shards;
     std::uint64_t bytes = 0;
@@ -45,6 +55,10 @@ std::vector<Shard> shards_of(const MergedTensors& merged, std::uint64_t most) {
         }
         bytes += stored.bytes;
         shards.back().push_back(std::move(stored));
+    }
+    for (Shard& shard : shards) {
+        std::ranges::stable_sort(shard, std::greater<>(),
+                                 [](const Stored& stored) { return alignment_of(stored.bytes); });
     }
     return shards;
 }
@@ -62,8 +76,7 @@ void write_shard(const std::string& path, const Shard& shard, const MergedTensor
             begin = end;
         }
     }
-    std::string text = dump_json(header);
-    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::string text = dump_aligned_json(header);
     const std::uint64_t bytes = text.size();
     write_file_atomic(path, [&](const std::string& temporary) {
         OutputFile file(temporary);
@@ -92,16 +105,22 @@ std::string shard_name(std::size_t shard, std::size_t count) {
     return name;
 }
 
-void write_weights(const std::string& dir, const MergedTensors& merged, std::uint64_t shard_bytes,
-                   MergeReport& report) {
-    const std::vector<Shard> shards = shards_of(merged, shard_bytes);
+std::uint64_t bytes_of_shards(const std::vector<Shard>& shards) {
+    std::uint64_t bytes = 0;
+    for (const Shard& shard : shards) {
+        for (const Stored& stored : shard) bytes += stored.bytes;
+    }
+    return bytes;
+}
+
+void write_weights(const std::string& dir, const MergedTensors& merged,
+                   const std::vector<Shard>& shards, MergeReport& report) {
     Json map = Json::object();
     for (std::size_t i = 0; i < shards.size(); ++i) {
         for (const Stored& stored : shards[i]) {
             for (const FileTensor& tensor : stored.tensors) {
                 map[tensor.name] = shard_name(i, shards.size());
             }
-            report.bytes += stored.bytes;
         }
     }
     TaskProgress progress("writing " + dir, report.bytes);
@@ -147,8 +166,11 @@ MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
     const MergedTensors merged(base, products, options.form);
     MergeReport report;
     report.modules = products.count();
+    const std::vector<Shard> shards = shards_of(merged, options.shard_bytes);
+    report.bytes = bytes_of_shards(shards);
+    check_space(output, report.bytes);
     write_new_directory(output, [&](const std::string& temporary) {
-        write_weights(temporary, merged, options.shard_bytes, report);
+        write_weights(temporary, merged, shards, report);
         write_config(temporary, base, options.form);
         if (options.form) {
             const Json changes =

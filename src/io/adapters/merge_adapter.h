@@ -45,7 +45,7 @@ struct MergeOptions {
 /// Throws InputError if `output` exists, if the adapter does not fit the base or is not finite, and
 /// for what cannot be merged: variants of LoRA (adapter_config.h), VeRA, LoRA on a tied head or an
 /// embedding, a base that Ability::merge or that of the form excludes (config/model_limits.h), rows
-/// that are not whole blocks of the form.
+/// that are not whole blocks of the form. Throws Error if the disk has not room for the tensors.
 MergeReport merge_adapter(const std::string& dir, const WeightSource& base,
                           const std::string& output, const MergeOptions& options = {});
 

@@ -104,8 +104,7 @@ class Nf4Rows : public CodeRows {
                             {"blocksize", block()},
                             {"dtype", torch_name(dtype())},
                             {"shape", shape}};
-        std::string text = dump_json(state);
-        text.resize((text.size() + 7) / 8 * 8, ' ');  // so that what follows it is aligned
+        const std::string text = dump_aligned_json(state);
         const std::string table(reinterpret_cast<const char*>(nf4_table.data()), sizeof(nf4_table));
         return {file_tensor(name, "U8", {count / 2, 1}, 1),
                 file_tensor(scales_name(WeightFormat::nf4, name), "F32", {count / block()},

@@ -319,15 +319,6 @@ void check_output(const std::string& output, bool force) {
     }
 }
 
-void check_space(const std::string& output, std::uint64_t needed) {
-    std::error_code unknown;
-    const fs::space_info space = fs::space(output_folder(output), unknown);
-    if (!unknown && space.available < needed) {
-        throw Error(cat(output, ": needs ", human_bytes(needed), ", only ",
-                        human_bytes(space.available), " are free on that disk"));
-    }
-}
-
 /// Of codes and scales, at most.
 std::uint64_t quantized_bytes(const BaseTensor& tensor, WeightFormat format) {
     const MatrixShape shape{tensor.shape[0], tensor.shape[1]};

@@ -31,6 +31,23 @@ TEST(FilesTest, PlaceOfAFileIsChecked) {
     EXPECT_TRUE(has(problem("/dev/full"), "/dev/full: is a device"));
 }
 
+TEST(FilesTest, FreeSpaceIsChecked) {
+    const TempDir dir;
+    const auto refusal = [](const std::string& path) -> std::string {
+        try {
+            check_space(path, std::uint64_t{1} << 62U);
+        } catch (const Error& error) {
+            return error.what();
+        }
+        return "";
+    };
+    for (const std::string& path : {dir.file("a"), dir.file("no/folder/a"), dir.file("a/")}) {
+        EXPECT_NO_THROW(check_space(path, 1));
+        EXPECT_TRUE(has(refusal(path), path + ": needs 4194304.0 TiB, only "));
+    }
+    EXPECT_TRUE(has(refusal("a"), "a: needs "));
+}
+
 TEST(FilesTest, DirectoriesAreWrittenAsAWhole) {
     const TempDir dir;
     const std::string path = dir.file("a");

@@ -24,6 +24,7 @@
 #include "support/problems.h"
 #include "support/small_model.h"
 #include "unit/io/merge_folder.h"
+#include "unit/io/tiny_model.h"
 
 namespace loratrain {
 namespace {
@@ -446,6 +447,42 @@ TEST_F(MergeFormsTest, BlocksOfRowsFollowEachOther) {
                       0)
                 << i;
         }
+    }
+}
+
+/// PyTorch takes no view of numbers that begin between two multiples of their size.
+TEST_F(MergeFormsTest, NumbersBeginAtMultiplesOfTheirSize) {
+    json config = test::tiny_config();
+    config["vocab_size"] = 9;
+    config["hidden_size"] = 7;
+    const std::string hf = folder_.file("hf");
+    test::put_model(hf, config, test::tiny_tensors(test::tiny_spec(config)));
+    import_hf(hf, folder_.file("base.h5"), {.store_bf16 = true});
+    const auto weights = open_base_weights(folder_.file("base.h5"));
+    const std::string dir = folder_.file("adapter");
+    std::filesystem::create_directories(dir);
+    write_text_atomic(
+        dir + "/adapter_config.json",
+        R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_modules": ["q_proj"],
+                          "task_type": "CAUSAL_LM"})");
+    const std::string module = "base_model.model.model.layers.0.self_attn.q_proj";
+    write_safetensors(dir + "/adapter_model.safetensors",
+                      {{module + ".lora_A.weight", {1, 7}, std::vector<float>(7, 1.0F)},
+                       {module + ".lora_B.weight", {8, 1}, std::vector<float>(8, 1.0F)}});
+    merge_adapter(dir, *weights, out(), {MergedForm::int8});
+    const SafetensorsFile merged(out() + "/model.safetensors");
+    std::uint64_t odd = 0;
+    for (const auto& [name, entry] : merged.entries()) {
+        const std::uint64_t size = entry.dtype == "F32" ? 4 : entry.dtype == "BF16" ? 2 : 1;
+        EXPECT_EQ(entry.begin % size, 0U) << name;
+        if ((entry.end - entry.begin) % 4 != 0) ++odd;
+    }
+    EXPECT_GT(odd, 0U);
+    import_hf(out(), folder_.file("again.h5"), {.force = true});
+    const auto again = open_base_weights(folder_.file("again.h5"));
+    for (const BaseTensor& tensor : base_tensors(weights->spec())) {
+        if (is_linear_weight(tensor.name)) continue;
+        EXPECT_EQ(read_matrix(*again, tensor), read_matrix(*weights, tensor)) << tensor.name;
     }
 }
 
