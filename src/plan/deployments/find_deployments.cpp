@@ -177,20 +177,15 @@ Entries replicas_that_share(const Job& job, const Entries& options, const Cluste
 }
 
 /// Where no replica holds the model.
-InputError no_replica_found(const Job& job, const ModelSpec& model, const Cluster& cluster,
-                            const std::string& where, const std::string& ranks) {
-    const bool lanes = can_hold_adapters(job, model, {2, 1});
+InputError no_replica_found(const Job& job, const ModelSpec& model, const std::string& where,
+                            const std::string& ranks) {
     const bool stages = can_hold_adapters(job, model, {1, 2});
-    ReplicaJob example{lanes ? 2 : 1, stages ? 2 : 1};
-    if (!lanes && !stages) example.count = cluster.ranks;
-    std::string needs;
-    if (!lanes || !stages) {
-        needs = cat("; trainable_token_indices need replicas of ", lanes ? "" : "tp: 1",
-                    lanes || stages ? "" : ", ", stages ? "" : "pp: 1");
-    }
-    return {where, cat("auto finds no replica on ", ranks, " that holds the model", needs),
-            cat(lanes || stages ? "start more ranks, or " : "", "deploy as in ",
-                deployment_text({example}), " for a message that says what is missing")};
+    return {
+        where,
+        cat("auto finds no replica on ", ranks, " that holds the model",
+            stages ? "" : "; trainable_token_indices need replicas of pp: 1"),
+        cat("start more ranks, or deploy as in ", deployment_text({ReplicaJob{2, stages ? 2 : 1}}),
+            " for a message that says what is missing")};
 }
 
 InputError nothing_found(const Job& job, const ModelSpec& model, const FoundDeployments& found,
@@ -198,7 +193,7 @@ InputError nothing_found(const Job& job, const ModelSpec& model, const FoundDepl
     const std::string where = cat(job.path, ": parallel.deployment");
     const std::string ranks = cat(cluster.ranks, cluster.ranks == 1 ? " rank of " : " ranks of ",
                                   human_bytes(cluster.bytes_per_rank));
-    if (found.options.empty()) return no_replica_found(job, model, cluster, where, ranks);
+    if (found.options.empty()) return no_replica_found(job, model, where, ranks);
     return {where,
             cat("auto finds no replicas that make up ", ranks, " and take the longest sample, of ",
                 longest, " tokens"),

@@ -107,10 +107,10 @@ TEST(FindDeployments, SaysWhatRowsOfTokensNeedWhereNoReplicaFits) {
     test.cluster.bytes_per_rank = 4096;
     EXPECT_EQ(problem_of(test).find("need replicas of"), std::string::npos) << problem_of(test);
     test.job.adapters.back().trainable_token_indices = {1};
-    const std::string lanes = "; trainable_token_indices need replicas of tp: 1";
-    EXPECT_TRUE(problem_of(test).ends_with(lanes)) << problem_of(test);
+    EXPECT_EQ(problem_of(test).find("need replicas of"), std::string::npos) << problem_of(test);
     test.model.tie_word_embeddings = true;
-    EXPECT_TRUE(problem_of(test).ends_with(lanes + ", pp: 1")) << problem_of(test);
+    EXPECT_TRUE(problem_of(test).ends_with("; trainable_token_indices need replicas of pp: 1"))
+        << problem_of(test);
 }
 
 /// What no run exceeds is no less than what runs are predicted to do.
