@@ -68,11 +68,13 @@ TEST(HfNotes, DropoutOfTheBase) {
     }
     const std::string phi3 = notes(sized("phi3", {{"resid_pdrop", 0.5}, {"embd_pdrop", 0.125}}));
     EXPECT_TRUE(has(phi3, "the base has resid_pdrop 0.5:")) << phi3;
-    EXPECT_TRUE(has(phi3, "config.json has embd_pdrop 0.125, which transformers does not use"))
+    EXPECT_TRUE(
+        has(phi3, "config.json has embd_pdrop 0.125: transformers does not use this in phi3"))
         << phi3;
     EXPECT_TRUE(has(notes(sized("llama", {{"hidden_dropout", 0.1}})), "hidden_dropout 0.1"));
-    EXPECT_TRUE(has(notes(sized("ernie4_5", {{"attention_dropout", 0.25}})),
-                    "config.json has attention_dropout 0.25, which transformers does not use"));
+    EXPECT_TRUE(
+        has(notes(sized("ernie4_5", {{"attention_dropout", 0.25}})),
+            "config.json has attention_dropout 0.25: transformers does not use this in ernie4_5"));
     const json inner = {{"model_type", "mistral3"},
                         {"text_config", sized("mistral", {{"attention_dropout", 0.5}})}};
     EXPECT_TRUE(has(notes(inner), "the base has attention_dropout 0.5:"));
@@ -82,7 +84,7 @@ TEST(HfNotes, WhatIsNotUsed) {
     const json caps = {{"attn_logit_softcapping", 2.0}, {"final_logit_softcapping", 3.0}};
     const std::string text = notes(sized("gemma3_text", caps));
     EXPECT_TRUE(
-        has(text, "config.json has attn_logit_softcapping 2.0, which transformers does not"))
+        has(text, "config.json has attn_logit_softcapping 2.0: transformers does not use this"))
         << text;
     EXPECT_EQ(notes(sized("gemma2", caps)), "");
     const json around = {{"model_type", "gemma3"}, {"text_config", sized("gemma3_text", caps)}};
