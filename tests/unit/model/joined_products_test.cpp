@@ -4,7 +4,7 @@
 namespace loratrain::test {
 namespace {
 
-constexpr double joined_tolerance = 4e-6;
+constexpr double joined_tolerance = 2e-5;  // OpenBLAS adds wide products in another order
 constexpr std::array<bool, linear_group_count> both{true, false, true, false};
 
 /// Counts products.

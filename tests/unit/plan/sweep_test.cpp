@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/model_presets.h"
+#include "plan/milp.h"
 #include "plan/predict/predict.h"
 #include "plan/sweep/assign_trials.h"
 #include "plan/sweep/compare_sweep.h"
@@ -340,6 +341,7 @@ TEST(SimulateSweep, AgreesWhereAdaptersTakeTimeWhateverTheirRows) {
 }
 
 TEST(AssignTrials, ComesNearTheBestPartition) {
+    const double most = milp_available() ? 1.03 : 1.2;
     double worst = 1.0;
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
         const SweepReplica replica = random_replica(seed, seed % 3 == 0 ? 2 : 1, 4);
@@ -356,7 +358,7 @@ TEST(AssignTrials, ComesNearTheBestPartition) {
         std::sort(all.begin(), all.end());
         EXPECT_EQ(all, queue_of(counts));
         EXPECT_GE(found.makespan(), least * (1.0 - 1e-9));
-        EXPECT_LE(found.makespan(), 1.03 * least) << "seed " << seed;
+        EXPECT_LE(found.makespan(), most * least) << "seed " << seed;
         worst = std::max(worst, found.makespan() / least);
     }
     RecordProperty("worst", format_fixed(worst, 4));
