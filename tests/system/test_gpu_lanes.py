@@ -69,7 +69,7 @@ class GpusOfTwoHosts(Deployed):
                 print(deployment, printed[0], file=sys.stderr)
                 fixed, per_byte = costs["between_hosts"]
                 self.assertTrue(0.0 < fixed < 0.1 and 0.0 < per_byte < 1e-6, costs)
-                self.assertEqual(costs["host"][1], 1)
+                self.assertEqual(costs["ranks_per_host"], 1)
                 for where in ("here", "apart"):
                     self.check_golden("llama", f"{name}-{where}", LIMITS["fp32"])
 
