@@ -12,12 +12,13 @@ below the job's export.keep and at most the adapter's max_staleness; the run's r
 a step says the adapter's steps, the staleness and the mean reward. Exit code 1: an export or an answer of the reward
 program did not come in time, or is of no use; 2: AHEAD is too large.
 The lines of FILE.jsonl have a prompt and a completion, which become bytes as with tokenizer: bytes,
-or input_ids and labels, as prepare_data.py writes them. Needs torch, transformers and peft (requirements.txt).
+or input_ids and labels, as prepare_data.py writes them. Needs torch, transformers, peft and pyyaml (requirements.txt).
 """
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import queue
 import random
@@ -32,7 +33,7 @@ from pathlib import Path
 
 from needed_packages import needed_packages
 
-with needed_packages(__name__, "torch, transformers, peft and yaml"):
+with needed_packages(__name__, "torch, transformers, peft and pyyaml"):
     import torch
     import yaml
     from peft import PeftModel
@@ -148,7 +149,10 @@ class Rewards:
             raise RuntimeError(f"--program {self.command}: has ended; it was asked {text}")
         try:
             answer = json.loads(line)
-            return float(answer["reward"] if isinstance(answer, dict) else answer)
+            reward = float(answer["reward"] if isinstance(answer, dict) else answer)
+            if not math.isfinite(reward):
+                raise ValueError
+            return reward
         except (ValueError, TypeError, KeyError):
             raise RuntimeError(f"--program {self.command}: its answer is no number, and no object with a reward: "
                                f"{line.strip()}; it was asked {text}") from None
@@ -157,7 +161,7 @@ class Rewards:
         """Its input ends; what does not end then is killed, with all that it has started."""
         try:
             self.program.stdin.close()
-            self.program.wait(timeout=1)
+            self.program.wait(timeout=10)
         except (BrokenPipeError, subprocess.TimeoutExpired):
             os.killpg(self.program.pid, signal.SIGKILL)
             self.program.wait()
@@ -165,8 +169,12 @@ class Rewards:
 
 def check_ahead(ahead: int, exports: Path) -> None:
     """That the job keeps exports so long, and trains on rollouts so old. The run has begun."""
-    job = yaml.safe_load((exports.parents[1] / "resolved.yaml").read_text())
-    adapter = next(adapter for adapter in job["adapters"] if adapter["name"] == exports.name)
+    exports = exports.resolve()
+    try:
+        job = yaml.safe_load((exports.parents[1] / "resolved.yaml").read_text())
+        adapter = next(adapter for adapter in job["adapters"] if adapter["name"] == exports.name)
+    except (OSError, IndexError, StopIteration):
+        raise InputError(f"{exports}: is not RUN/exports/NAME of a run that has begun; --ahead needs that") from None
     keep, most = job["export"]["keep"], adapter["max_staleness"]
     if ahead >= keep:
         raise InputError(f"--ahead {ahead}: the job keeps {keep} exports (export.keep), so the one of {ahead} steps before may be "

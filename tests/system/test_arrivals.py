@@ -369,7 +369,7 @@ class Engine(JobTest):
 
     def setUp(self):
         super().setUp()
-        found = subprocess.run([PYTHON, "-c", "import torch, peft, transformers"], capture_output=True, text=True, check=False)
+        found = subprocess.run([PYTHON, "-c", "import torch, peft, transformers, yaml"], capture_output=True, text=True, check=False)
         if found.returncode != 0:
             self.skipTest(found.stderr.strip().rpartition("\n")[2])
 
