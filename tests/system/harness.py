@@ -51,7 +51,7 @@ atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 # (src/numerics.md): runs whose microbatches are cut otherwise would differ by roundings.
 CPU_FLAGS = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
 if "avx2" in CPU_FLAGS and "avx512f" not in CPU_FLAGS:
-    os.environ.setdefault("DNNL_MAX_CPU_ISA", "AVX")
+    os.environ.setdefault("DNNL_MAX_CPU_ISA", "SSE41")
 # Costs measured and GEMM algorithms chosen by the first run of a process hold for the others, so
 # that they are planned alike and, on GPUs, repeat to the bit.
 COST_CACHE = SCRATCH / "costs.json"

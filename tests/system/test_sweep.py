@@ -190,7 +190,8 @@ class Sweep(SweepTest):
         job["sweep"]["speculate"] = "always"
         self.check_kills("killed", [self.write_job(job, "killed.yaml")], self.seconds_of("run"))
         self.assertEqual(self.ranked("killed")[0], winner)
-        self.assertGreater(self.trained_tokens("killed"), self.trained_tokens("run"), "on speculation")
+        # More where a trial went on before it was judged, which depends on how the ranks come on.
+        self.assertGreaterEqual(self.trained_tokens("killed"), self.trained_tokens("run"))
         self.assertEqual({name: row["rung"] for name, row in self.results("killed").items()},
                          {name: row["rung"] for name, row in rows.items()})
 
