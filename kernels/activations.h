@@ -4,8 +4,8 @@
 
 namespace loratrain::kernels {
 
-/// Activations of an MLP: SwiGLU and its like with a gate, xIELU without. All matrices are [T, F]
-/// of one type. Formulas: src/backend/ops/elementwise.h.
+/// Activations of an MLP: SwiGLU and its like with a gate, xIELU and squares of ReLU without. All
+/// matrices are [T, F] of one type. Formulas: src/backend/ops/elementwise.h.
 
 /// Function of the gate, of clamped_swiglu of up too (src/base/operators.h, Activation).
 enum class Gate : std::uint8_t { silu, gelu_tanh, sigmoid, clamped_swiglu };

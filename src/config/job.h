@@ -202,7 +202,7 @@ struct ScheduleJob {
     /// Adapters that train at the same time; none = auto: as many as memory allows. The policies
     /// sequential and 1f1b train one at a time.
     std::optional<int> max_adapters;
-    /// Safety limit of one MILP; after it the greedy packing is used.
+    /// Limit of one MILP of Packing::milp; after it the best packing so far is used.
     double solver_seconds = 10.0;
     /// auto: costs measured on this hardware; they are profiled at the start if they are not known.
     CostSource costs = CostSource::automatic;

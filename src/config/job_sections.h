@@ -165,7 +165,9 @@ void keys(V& v, ScheduleJob& schedule) {
           "most adapters that train at the same time; `auto`: as many as memory allows",
           {.range = at_least(1)});
     v.key("solver_seconds", schedule.solver_seconds,
-          "seconds that one integer program may take; if it takes longer, greedy packing is used",
+          "seconds that one integer program of `packing: milp` may take; then the best packing so "
+          "far "
+          "is used",
           {.range = above(0.0)});
     v.key("costs", schedule.costs, cost_source_words,
           "costs that plans are made with: `built-in`: tables of the program; `auto`: measured on "

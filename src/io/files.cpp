@@ -146,8 +146,8 @@ void write_file_atomic(const std::string& path,
 
 void check_space(const std::string& path, std::uint64_t needed) {
     fs::path there = fs::path(path).parent_path();
-    while (!there.empty() && !fs::exists(there)) there = there.parent_path();
     std::error_code unknown;
+    while (!there.empty() && !fs::exists(there, unknown)) there = there.parent_path();
     const fs::space_info space = fs::space(there.empty() ? "." : there, unknown);
     if (!unknown && space.available < needed) {
         throw Error(cat(path, ": needs ", human_bytes(needed), ", only ",

@@ -90,8 +90,9 @@ struct LayerWeights {
 
 /// The frozen tensors of one stage on the backend, read slice by slice through a bounded block. A
 /// lane has its slices of the linears, of the vocabulary and of other tensors
-/// (plan/tensor_shard.h); of the biases of o and down, which enter a sum over the lanes, only the
-/// first lane has more than zeros. Rows are read whole: of o and down more is read than kept.
+/// (plan/tensor_shard.h); of the biases of o, of down and of experts' down, which enter a sum
+/// over the lanes, only the first lane has more than zeros. Rows are read whole: of o and down more
+/// is read than kept.
 class FrozenWeights {
   public:
     /// `shared_layers`: of weights that ranks have between them, with which loading is collective;

@@ -109,8 +109,8 @@ std::string neighbours_text() {
         cat("has come no further in ", what, " for ", format_fixed(seconds, 0), " s",
             neighbours_text()),
         "the job is ended; see whether a rank is stopped, or a file system or the network does not "
-        "answer. The same command continues from the last checkpoint; run.peer_timeout sets the "
-        "patience"}));
+        "answer. The same command continues from the last checkpoint; run.peer_timeout says how "
+        "many seconds a rank may take"}));
     std::_Exit(static_cast<int>(ExitCode::error));
 }
 

@@ -112,7 +112,7 @@ class FirstUse(JobTest):
         self.assertIn("adapters.one.rank_pattern: 'layers.0.self_attn.q_proj' comes after patterns that match all",
                       self.dry_run(job))
         job["adapters"][0]["rank_pattern"] = {"layers.0.self_attn.q_proj": 3, "q_proj": 2}
-        self.assertNotIn("comes behind", self.dry_run(job))
+        self.assertNotIn("comes after patterns", self.dry_run(job))
 
     def test_dropout_of_the_base(self):
         folder = self.dir / "hf"

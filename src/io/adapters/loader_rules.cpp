@@ -140,8 +140,7 @@ Texts refused_configs(const ExportFiles& of) {
     if (of.get("target_modules").is_string() && (layers || of.has("layers_pattern"))) {
         texts.emplace_back(
             "target_modules is a regular expression, which PEFT refuses beside layers_to_transform "
-            "or "
-            "layers_pattern");
+            "or layers_pattern");
     }
     if (of.has("layers_pattern") && !layers) {
         texts.emplace_back(

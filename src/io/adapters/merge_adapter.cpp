@@ -41,8 +41,9 @@ std::uint64_t alignment_of(std::uint64_t bytes) {
     return std::uint64_t{1} << std::min(std::countr_zero(bytes), 3);
 }
 
-/// In each, what has an odd number of bytes comes last, so that every tensor begins at a multiple
-/// of the size of its numbers: programs could not read it elsewhere.
+/// In each, tensors come by the largest power of 2 that divides their bytes, so that every one
+/// begins at a multiple of the size of its numbers: programs could not read it elsewhere.
+/// MergedTensors has checked that codes end where the scales behind them may begin.
 std::vector<Shard> shards_of(const MergedTensors& merged, std::uint64_t most) {
     std::vector<Shard> shards;
     std::uint64_t bytes = 0;

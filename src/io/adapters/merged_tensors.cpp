@@ -238,7 +238,7 @@ void check_blocks(const Piece& piece, const RowForm& form, MergedForm word,
         if (tensor.bytes % sizeof(float) == 0) continue;
         problems.add(tensor.name,
                      cat("has ", tensor.bytes, " bytes, not a multiple of ", sizeof(float),
-                         ": programs could not read the tensors behind it"),
+                         ": programs could not read the scales behind it"),
                      "leave --quantize out");
     }
 }

@@ -14,8 +14,9 @@ namespace loratrain {
 ///   sum_i n_i p_i = ranks, every bucket dealt, sum_j seconds_ij d_ij <= p_i (z - filling_i)
 /// z is bisected to 2%, between the rank-seconds of all samples divided by the ranks and `within`
 /// seconds. Returns for each z the replicas found per option of `task`, the fastest last. Empty if
-/// no deployment ends within `within` seconds, or there is no solver. `used`: the options to choose
-/// from.
+/// none is found that ends 1% or more before `within`, which is known to be reached and is not
+/// tried, or there is no solver. What the limits of a solve leave open counts as not reached.
+/// `used`: the options to choose from.
 std::vector<std::vector<std::int32_t>> bisect_deployments(const DeploymentTask& task,
                                                           const std::vector<std::size_t>& used,
                                                           double within);

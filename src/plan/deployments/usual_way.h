@@ -41,7 +41,7 @@ bool has_too_many_ranks(const Job& job, const ModelSpec& model, const Cluster& c
 /// One pipeline of all ranks, unless a deployment that is found (find_deployments.h), or workers
 /// (fastest_workers()), end the job by usual_gain or other_gain earlier, by built-in costs; then
 /// the fastest of these. All are predicted by the same simulation; on more than eight ranks the
-/// pipeline last, and not where its layouts fall behind what was found
+/// pipeline after the deployment, and not where its layouts fall behind that, played and predicted
 /// (PlanReport::falls_behind). There are workers where a rank holds the base, the job has two
 /// adapters or more and no max_adapters, and its assignment is open. Where one pipeline does not
 /// fit, the deployment. Where there is no choice one pipeline, or of too many ranks replicas that

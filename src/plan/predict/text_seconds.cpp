@@ -19,7 +19,7 @@ struct TextShare {
     double prompt = 0.0;  ///< mean tokens of a prompt; 0 without texts
 };
 
-/// As deal_texts() deals them: a text goes to the replicas in turn that hold its prompt.
+/// About as deal_texts() deals them: a text goes to the replicas in turn that hold its prompt.
 std::vector<TextShare> text_shares(const DatasetInfo& data, const Plan& plan) {
     std::vector<TextShare> shares(plan.replicas.size());
     const auto holds = [&](std::size_t replica, std::int64_t prompt) {

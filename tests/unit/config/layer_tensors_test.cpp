@@ -57,6 +57,8 @@ TEST(LayerTensors, ThoseThatALayerHas) {
     EXPECT_EQ(has(LayerTensor::k_norm), 16);
     layer.dense().activation = Activation::xielu;
     EXPECT_EQ(has(LayerTensor::xielu_negative), 1);
+    layer.dense().activation = Activation::relu_squared;
+    EXPECT_EQ(has(LayerTensor::xielu_negative), 0);
     layer.mlp = ExpertSpec{.count = 6, .per_token = 2, .size = 16};
     EXPECT_EQ(has(LayerTensor::router), 6 * 32);
     EXPECT_EQ(has(LayerTensor::xielu_positive), 0);

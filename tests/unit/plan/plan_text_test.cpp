@@ -245,7 +245,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     plan.model.dense().fused_gate_up = true;
     plan.model.attention().qk_norm_behind_rope = true;
     plan.model.norms().names = NormNames::hunyuan;
-    plan.model.dense().activation = Activation::xielu;
+    plan.model.dense().activation = Activation::relu_squared;
     plan.model.attention().rope = {.type = RopeType::longrope,
                                    .attention_factor = 1.1902380714238083,
                                    .short_factors = {1.0, 1.0 / 3.0},
@@ -256,7 +256,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     EXPECT_TRUE(read.attention().fused_qkv && read.dense().fused_gate_up);
     EXPECT_EQ(read.attention(), plan.model.attention());
     EXPECT_EQ(read.norms(), plan.model.norms());
-    EXPECT_EQ(read.dense().activation, Activation::xielu);
+    EXPECT_EQ(read.dense().activation, Activation::relu_squared);
 }
 
 TEST(PlanText, KeepsExperts) {

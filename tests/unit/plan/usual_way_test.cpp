@@ -157,7 +157,7 @@ TEST(UsualWay, NamesNoGainOverAPipelineThatWasGivenUp) {
         predict_deployment(test.job, {}, test.model, test.datasets, test.cluster,
                            WorthPredicting{}.rounds, speed(test, way.deployment));
     ASSERT_TRUE(pipeline.planned.report.falls_behind);
-    EXPECT_FALSE(pipeline.prediction) << "what falls behind is not predicted";
+    EXPECT_FALSE(pipeline.prediction) << "what falls behind has no prediction";
     EXPECT_NE(way.text.find("by simulation, which one pipeline does not come near"),
               std::string::npos)
         << way.text;
