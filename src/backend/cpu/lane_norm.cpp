@@ -4,6 +4,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/parallel.h"
+#include "backend/cpu/vector_math.h"
 #include "base/vector_code.h"
 
 namespace loratrain {
@@ -23,14 +24,6 @@ struct LaneWeight {
 
 LaneWeight weight_of(const LaneNorm& op) {
     return {static_cast<const float*>(op.weight), op.weight_offset};
-}
-
-LORATRAIN_VECTOR_CODE
-float dot_of(const float* a, const float* b, std::int64_t count) {
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < count; ++j) sum += a[j] * b[j];
-    return sum;
 }
 
 LORATRAIN_VECTOR_CODE
@@ -78,7 +71,7 @@ void CpuBackend::row_dots(const RowDots& op) {
         const float* a = row_of<const float>(op.a, row);
         const float* b = row_of<const float>(op.b, row);
         *row_of<float>(op.sums, row) = weight.values == nullptr
-                                           ? dot_of(a, b, op.a.cols)
+                                           ? dot(a, b, op.a.cols)
                                            : weighted_dot_of(a, weight, b, op.a.cols);
     });
 }
