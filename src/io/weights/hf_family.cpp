@@ -387,25 +387,10 @@ const Family families[] = {
      .further_layers = {"num_nextn_predict_layers"}},
 };
 
-constexpr const char* visual = ".*visual.*";
-
-constexpr Wrapper wrappers[] = {{"gemma3", "Gemma3ForConditionalGeneration", "gemma3_text", true},
-                                {"mistral3", "Mistral3ForConditionalGeneration", "mistral", false},
-                                {"qwen2_vl", "Qwen2VLForConditionalGeneration", "qwen2_vl_text",
-                                 false, TieKey::either, true, visual},
-                                {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration",
-                                 "qwen2_5_vl_text", false, TieKey::either, true, visual},
-                                {"qwen3_vl", "Qwen3VLForConditionalGeneration", "qwen3_vl_text",
-                                 false, TieKey::outer_alone, false, visual},
-                                {"qwen3_5", "Qwen3_5ForConditionalGeneration", "qwen3_5_text",
-                                 false, TieKey::outer_alone, false, visual},
-                                {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration",
-                                 "qwen3_5_moe_text", false, TieKey::outer_alone, false, visual}};
-
 std::vector<std::string> family_names() {
     std::vector<std::string> names;
     for (const Family& family : families) names.emplace_back(family.name);
-    for (const Wrapper& wrapper : wrappers) names.emplace_back(wrapper.name);
+    for (const Wrapper& wrapper : model_wrappers()) names.emplace_back(wrapper.name);
     return names;
 }
 
@@ -413,13 +398,6 @@ std::vector<std::string> family_names() {
 
 std::span<const Family> model_families() {
     return families;
-}
-
-const Wrapper* wrapper_named(const std::string& name) {
-    for (const Wrapper& wrapper : wrappers) {
-        if (name == wrapper.name) return &wrapper;
-    }
-    return nullptr;
 }
 
 const Family* family_named(const std::string& name) {
@@ -452,52 +430,6 @@ std::array<FamilySize, 5> family_sizes(const Family& family) {
              {"intermediate_size", &ClassSizes::intermediate, family.sizes.intermediate},
              {"num_hidden_layers", &ClassSizes::layers, family.sizes.layers},
              {"num_attention_heads", &ClassSizes::heads, family.sizes.heads}}};
-}
-
-namespace {
-
-bool says_tied(const Json& config) {
-    const auto found = config.find("tie_word_embeddings");
-    return found != config.end() && *found == true;
-}
-
-/// tie_word_embeddings of the text model.
-Json tied_embeddings(const Json& outer, const Json& text, const Wrapper& wrapper) {
-    constexpr const char* key = "tie_word_embeddings";
-    if (wrapper.tie_key == TieKey::either && says_tied(text)) return true;
-    if (outer.contains(key)) return outer[key];
-    const bool reads_text = wrapper.tie_key == TieKey::outer_first && text.contains(key);
-    return reads_text ? text[key] : Json(wrapper.tied);
-}
-
-}  // namespace
-
-const Wrapper* wrapper_of(const Json& document) {
-    const auto type = document.find("model_type");
-    const bool named = type != document.end() && type->is_string();
-    return named ? wrapper_named(type->get<std::string>()) : nullptr;
-}
-
-Json text_config(const Json& document, const Wrapper& wrapper, const std::string& where) {
-    const auto found = document.find("text_config");
-    const bool inside = found != document.end() && found->is_object();
-    if (!inside && !wrapper.flat) {
-        throw InputError(where, cat("has no text_config, which a ", wrapper.name, " has"),
-                         "give the config.json of the whole model");
-    }
-    Json text = inside ? *found : document;
-    text.erase("architectures");
-    if (!inside) text.erase("model_type");
-    if (!text.contains("model_type")) text["model_type"] = wrapper.inner;
-    text["tie_word_embeddings"] = tied_embeddings(document, text, wrapper);
-    const auto quantization = document.find("quantization_config");
-    if (quantization != document.end()) text["quantization_config"] = *quantization;
-    return text;
-}
-
-Json text_document(const Json& document, const std::string& where) {
-    const Wrapper* wrapper = wrapper_of(document);
-    return wrapper != nullptr ? text_config(document, *wrapper, where) : document;
 }
 
 }  // namespace loratrain

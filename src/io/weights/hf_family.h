@@ -161,6 +161,8 @@ struct Wrapper {
     const char* other_parts = ".*(vision_tower|multi_modal_projector).*";
 };
 
+/// All kinds of such configs (hf_wrapper.cpp, with what follows here).
+std::span<const Wrapper> model_wrappers();
 /// Of ModelSpec::wrapper; null where there is none.
 const Wrapper* wrapper_named(const std::string& name);
 
