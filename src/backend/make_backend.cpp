@@ -7,7 +7,7 @@
 
 #ifdef LORATRAIN_WITH_CUDA
 #include "backend/cuda/cuda_backend.h"
-#include "backend/cuda/gemm_cublaslt.h"
+#include "backend/cuda/cublaslt_library.h"
 #endif
 
 namespace loratrain {
@@ -38,7 +38,7 @@ std::vector<Library> backend_libraries() {
     std::vector<Library> libraries{{"CPU GEMM", gemm_library()}};
     for (const Library& library : gpu_libraries()) libraries.push_back(library);
 #ifdef LORATRAIN_WITH_CUDA
-    libraries.push_back({"GPU GEMM", GemmCublasLt::library()});
+    libraries.push_back({"GPU GEMM", cublas_lt_text(CUBLAS_VERSION)});
 #endif
     return libraries;
 }

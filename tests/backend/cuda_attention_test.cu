@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "backend/cuda/attention.h"
+#include "backend/cuda/cublaslt_library.h"
 #include "backend/gpu_info.h"
 #include "base/error.h"
 #include "reference/attention.h"
@@ -527,6 +528,12 @@ TEST(AttentionTilesTest, CoverTheSamplesMostWorkFirst) {
     EXPECT_EQ(keys[3].length, 1);
     EXPECT_EQ(keys[0].pairs, 0);
     EXPECT_EQ(keys[3].pairs, 6);
+}
+
+/// Needs no GPU: each function of the library is found.
+TEST(CublasLtLibraryTest, IsTheOneThatTheBuildKnows) {
+    EXPECT_EQ(cublas_lt().GetVersion() / 10000, CUBLAS_VER_MAJOR);
+    EXPECT_EQ(cublas_lt_text(130100), "cuBLASLt 13.1.0");
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "backend/cuda/check.h"
+#include "backend/cuda/cublaslt_library.h"
 #include "base/arithmetic.h"
 #include "base/gemm_shape.h"
 #include "base/system.h"
@@ -69,22 +70,22 @@ bool adds_another(const Gemm& op) {
 /// The column-major view of row-major memory of `rows` rows.
 cublasLtMatrixLayout_t layout_of(const TensorView& view, cudaDataType type) {
     cublasLtMatrixLayout_t layout = nullptr;
-    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(view.cols),
-                                            static_cast<std::uint64_t>(view.rows),
-                                            std::max<std::int64_t>(view.ld, view.cols)));
+    CUBLAS_CHECK(cublas_lt().MatrixLayoutCreate(
+        &layout, type, static_cast<std::uint64_t>(view.cols), static_cast<std::uint64_t>(view.rows),
+        std::max<std::int64_t>(view.ld, view.cols)));
     return layout;
 }
 
 template <class T>
 void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute, T value) {
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(desc, attribute, &value, sizeof(value)));
+    CUBLAS_CHECK(cublas_lt().MatmulDescSetAttribute(desc, attribute, &value, sizeof(value)));
 }
 
 template <class T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
          T value) {
     CUBLAS_CHECK(
-        cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
+        cublas_lt().MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)));
 }
 
 /// Products with other kinds of sums share no choice of algorithm.
@@ -162,11 +163,11 @@ struct GemmCublasLt::Problem {
     Problem(const Problem&) = delete;
     Problem& operator=(const Problem&) = delete;
     ~Problem() {
-        if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
-        if (c != nullptr) cublasLtMatrixLayoutDestroy(c);
-        if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
-        if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
-        if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+        if (d != nullptr) cublas_lt().MatrixLayoutDestroy(d);
+        if (c != nullptr) cublas_lt().MatrixLayoutDestroy(c);
+        if (b != nullptr) cublas_lt().MatrixLayoutDestroy(b);
+        if (a != nullptr) cublas_lt().MatrixLayoutDestroy(a);
+        if (desc != nullptr) cublas_lt().MatmulDescDestroy(desc);
     }
 
     cublasLtMatmulDesc_t desc = nullptr;
@@ -187,7 +188,7 @@ GemmCublasLt::GemmCublasLt(cudaStream_t stream, DType dtype, const std::string& 
       timing_(use),
       choices_(without_spaces(cat(library(), "/", device, "/", to_string(dtype))), algorithm_file,
                environment("LORATRAIN_ALGO_CACHE")) {
-    CUBLAS_CHECK(cublasLtCreate(&handle_));
+    CUBLAS_CHECK(cublas_lt().Create(&handle_));
     CUDA_CHECK(cudaEventCreate(&begin_));
     CUDA_CHECK(cudaEventCreate(&end_));
 }
@@ -196,12 +197,11 @@ GemmCublasLt::~GemmCublasLt() {
     problems_.clear();
     if (end_ != nullptr) cudaEventDestroy(end_);
     if (begin_ != nullptr) cudaEventDestroy(begin_);
-    if (handle_ != nullptr) cublasLtDestroy(handle_);
+    if (handle_ != nullptr) cublas_lt().Destroy(handle_);
 }
 
 std::string GemmCublasLt::library() {
-    const std::size_t version = cublasLtGetVersion();
-    return cat("cuBLASLt ", version / 10000, ".", version / 100 % 100, ".", version % 100);
+    return cublas_lt_text(cublas_lt().GetVersion());
 }
 
 std::size_t GemmCublasLt::Product::a_bytes() const {
@@ -243,7 +243,7 @@ GemmCublasLt::Key GemmCublasLt::class_of(Key key) {
 std::unique_ptr<GemmCublasLt::Problem> GemmCublasLt::make_problem(const Product& product) {
     const Gemm& op = product.of;
     auto problem = std::make_unique<Problem>();
-    CUBLAS_CHECK(cublasLtMatmulDescCreate(&problem->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    CUBLAS_CHECK(cublas_lt().MatmulDescCreate(&problem->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSA, op.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(problem->desc, CUBLASLT_MATMUL_DESC_TRANSB, op.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (product.is_coded()) {
@@ -263,7 +263,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
                                                                      const Key& key,
                                                                      int most) const {
     cublasLtMatmulPreference_t preference = nullptr;
-    CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    CUBLAS_CHECK(cublas_lt().MatmulPreferenceCreate(&preference));
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes_);
     set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
@@ -278,9 +278,9 @@ std::vector<cublasLtMatmulHeuristicResult_t> GemmCublasLt::proposals(const Probl
     std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.d,
-                                       problem.c, preference, most, found.data(), &count);
-    cublasLtMatmulPreferenceDestroy(preference);
+        cublas_lt().MatmulAlgoGetHeuristic(handle_, problem.desc, problem.a, problem.b, problem.d,
+                                           problem.c, preference, most, found.data(), &count);
+    cublas_lt().MatmulPreferenceDestroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
         throw Error(cat("no cuBLASLt algorithm (", cublas_name(status), ") for ",
                         (key[9] & 2) != 0 ? std::string("fp8") : to_string(dtype_), " gemm ",
@@ -299,9 +299,10 @@ cublasStatus_t GemmCublasLt::launch(const Problem& problem, const Product& produ
                                     const cublasLtMatmulAlgo_t& algo) const {
     const Gemm& op = product.of;
     if (product.is_coded()) set_scales(problem.desc, product.b_scales, product.a_scales);
-    return cublasLtMatmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
-                          problem.b, &op.beta, adds_another(op) ? op.d.data : op.c.data, problem.d,
-                          op.c.data, problem.c, &algo, workspace_, workspace_bytes_, stream_);
+    return cublas_lt().Matmul(handle_, problem.desc, &op.alpha, op.b.data, problem.a, op.a.data,
+                              problem.b, &op.beta, adds_another(op) ? op.d.data : op.c.data,
+                              problem.d, op.c.data, problem.c, &algo, workspace_, workspace_bytes_,
+                              stream_);
 }
 
 float GemmCublasLt::milliseconds(const Problem& problem, const Product& op,
@@ -419,7 +420,7 @@ std::optional<std::int64_t> GemmCublasLt::milliwaves(const GemmCandidate& candid
                                                      const Problem& problem) const {
     cublasLtMatmulHeuristicResult_t check{};
     const cublasLtMatmulAlgo_t algo = algorithm_of(candidate);
-    const cublasStatus_t status = cublasLtMatmulAlgoCheck(
+    const cublasStatus_t status = cublas_lt().MatmulAlgoCheck(
         handle_, problem.desc, problem.a, problem.b, problem.d, problem.c, &algo, &check);
     if (status != CUBLAS_STATUS_SUCCESS || check.workspaceSize > workspace_bytes_) return {};
     return thousandths(check.wavesCount);

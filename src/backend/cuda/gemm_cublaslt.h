@@ -66,7 +66,7 @@ class GemmCublasLt {
     /// Products of e4m3 codes, scaled by row and column (cuBLAS 12.9 or later). Algorithms are
     /// chosen as in bf16.
     void run(const GemmFp8& op);
-    /// "cuBLASLt 13.0.2"
+    /// "cuBLASLt 13.0.2", of the library that is loaded.
     static std::string library();
 
   private:
