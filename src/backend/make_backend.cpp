@@ -6,8 +6,8 @@
 #include "base/error.h"
 
 #ifdef LORATRAIN_WITH_CUDA
-#include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cublaslt_library.h"
+#include "backend/cuda/cuda_backend.h"
 #endif
 
 namespace loratrain {

@@ -2,6 +2,14 @@
 
 #include <cstdlib>
 
+/// Skips the rest of a test that takes long under a sanitizer, whose other tests run the same code;
+/// runs without a sanitizer, and where LORATRAIN_FULL_TESTS is set.
+#define LORATRAIN_SKIP_UNDER_SANITIZERS()                         \
+    do {                                                          \
+        if (::loratrain::sanitized && !::loratrain::full_tests()) \
+            GTEST_SKIP() << "slow if sanitized";                  \
+    } while (false)
+
 namespace loratrain {
 
 /// Whether this program is built with a sanitizer, under which planning takes many times as long.
@@ -17,11 +25,15 @@ inline constexpr bool sanitized = false;
 inline constexpr bool sanitized = false;
 #endif
 
+inline bool full_tests() {
+    static const bool full = std::getenv("LORATRAIN_FULL_TESTS") != nullptr;
+    return full;
+}
+
 /// So many random cases where LORATRAIN_FULL_TESTS is set; else a third of them, and a tenth under
 /// a sanitizer, which looks for other errors.
 inline int random_cases(int count) {
-    static const bool full = std::getenv("LORATRAIN_FULL_TESTS") != nullptr;
-    const int part = full ? 1 : sanitized ? 10 : 3;
+    const int part = full_tests() ? 1 : sanitized ? 10 : 3;
     return (count + part - 1) / part;
 }
 

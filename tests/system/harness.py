@@ -40,6 +40,7 @@ GOLDEN_FORMS = {path.parent.name: tuple(json.loads(path.read_text())["adapters"]
 # Why lanes cannot share them.
 NO_LANES = {"qwen3_5_moe": "2 does not divide 3 key heads of gated delta nets"}
 BIN = os.environ.get("LORATRAIN_BIN", str(SOURCE / "build" / "loratrain"))
+FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 STOPPED = 75  # exit code: the same command continues
 ENDLESS = 1000000  # steps
 DEMO_VOCABULARY = 264
@@ -298,6 +299,12 @@ class EachFamily:
         print(f"{what}: worst relative error of losses {worst['loss']:.1e}, "
               f"grad norms {worst['grad_norm']:.1e}, weights {worst['weights']:.1e}",
               file=sys.stderr)
+
+
+def microbatch_sizes(turn):
+    """Tokens of the microbatches that a golden family is trained in: the smaller size cuts batches into many. One of
+    the two, in turns over the layouts of a family, except with LORATRAIN_FULL_TESTS=1."""
+    return (64, 4096) if FULL else ((4096, 64)[turn % 2],)
 
 
 for each in (family for family in GOLDEN_LAYERS if family not in QUANTIZED):

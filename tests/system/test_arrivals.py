@@ -1,7 +1,10 @@
 """A dataset of rollouts that come into a folder while the job runs: the adapter waits and the others do not; what it learns is
-what it would have learned from files that were all there; stops, kills, END, stale rollouts, files that cannot be used."""
+what it would have learned from files that were all there; stops, kills, END, stale rollouts, files that cannot be used.
+
+LORATRAIN_FAULTS is the number of random kills (default 20)."""
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -15,7 +18,7 @@ from harness import GOLDEN, SOURCE, STOPPED, JobTest, adapter_weights, children,
 FILES = [4, 7, 4, 3, 8, 4]  # samples; a batch has 4
 BATCHES = sum(-(-count // 4) for count in FILES)
 OTHERS = 60  # steps of the adapter beside
-KILLS = 20
+KILLS = int(os.environ.get("LORATRAIN_FAULTS", "20"))
 FAILED = 3  # the exit code
 PYTHON = SOURCE / "scripts/test_python.sh"
 

@@ -3,7 +3,7 @@
 import shutil
 import unittest
 
-from harness import GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, EachFamily, JobTest, run, shared_layers
+from harness import GOLDEN_FORMS, GOLDEN_LAYERS, STOPPED, EachFamily, JobTest, microbatch_sizes, run, shared_layers
 
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 
@@ -126,7 +126,7 @@ class Golden(EachFamily, JobTest):
         worst = dict.fromkeys(LIMITS, 0.0)
         shared = 0
         for ranks in range(1, GOLDEN_LAYERS[family] + 1):
-            for tokens in (64, 4096):
+            for tokens in microbatch_sizes(ranks):
                 with self.subTest(family=family, ranks=ranks, microbatch_tokens=tokens):
                     run_dir = f"run-{ranks}-{tokens}"
                     job = self.golden_job(family, run_dir, tokens)

@@ -7,14 +7,12 @@ import array
 import csv
 import json
 import math
-import os
 import random
 import unittest
 
-from harness import (GOLDEN, NO_LANES, STOPPED, JobTest, adapter_weights, frobenius, read_metrics, run, step_metrics, write_safetensors,
+from harness import (FULL, GOLDEN, NO_LANES, STOPPED, JobTest, adapter_weights, frobenius, read_metrics, run, step_metrics, write_safetensors,
                      write_samples)
 
-FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 FAMILIES = ("qwen3_5", "qwen3_5_moe", "qwen3_next") if FULL else ("qwen3_5_moe", "qwen3_next")
 LIMITS = {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5}
 NETS = {"qwen3_5": ["in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj"],

@@ -1,7 +1,6 @@
 """Several replicas train every adapter together as one pipeline does."""
 
 import json
-import os
 import random
 import re
 import signal
@@ -15,10 +14,9 @@ import test_invariance
 import test_resume
 import test_tensor_parallel
 from backend_cases import evaluations, expected_stop
-from harness import (NO_LANES, SOURCE, STOPPED, EachFamily, JobTest, adapter_weights, children, direct,
+from harness import (FULL, NO_LANES, SOURCE, STOPPED, EachFamily, JobTest, adapter_weights, children, direct,
                      frobenius, read_metrics, run, send, start, step_metrics)
 
-FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 LIMIT = 1e-6
 WEIGHTS = 5e-5
 EQUAL = [{"count": 2}]

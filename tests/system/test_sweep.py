@@ -14,10 +14,9 @@ import sys
 import time
 import unittest
 
-from harness import (SOURCE, STOPPED, JobTest, adapter_weights, children, direct, frobenius, is_alive,
+from harness import (FULL, SOURCE, STOPPED, JobTest, adapter_weights, children, direct, frobenius, is_alive,
                      read_metrics, run, send, start, step_metrics, without_times, write_samples)
 
-FULL = os.environ.get("LORATRAIN_FULL_TESTS") == "1"
 KILLS = int(os.environ.get("LORATRAIN_SWEEP_KILLS", "30" if FULL else "3"))
 ALONE = int(os.environ.get("LORATRAIN_SWEEP_ALONE", "2"))
 LONGER = max(1, KILLS // 3)

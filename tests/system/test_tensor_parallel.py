@@ -7,8 +7,8 @@ import unittest
 import test_golden
 import test_invariance
 import test_resume
-from harness import (GOLDEN_FORMS, NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, read_metrics, run, start,
-                     step_metrics, write_samples)
+from harness import (GOLDEN_FORMS, NO_LANES, EachFamily, JobTest, adapter_weights, frobenius, microbatch_sizes, read_metrics,
+                     run, start, step_metrics, write_samples)
 
 LIMIT = 1e-6
 WEIGHTS = 5e-5
@@ -41,8 +41,8 @@ class Golden(EachFamily, JobTest):
             self.check_refused(family)
             return
         worst = dict.fromkeys(test_golden.LIMITS, 0.0)
-        for tp, pp in GOLDEN.get(family, [(2, 1)]):
-            for tokens in (64, 4096):
+        for turn, (tp, pp) in enumerate(GOLDEN.get(family, [(2, 1)]), 1):
+            for tokens in microbatch_sizes(turn):
                 with self.subTest(family=family, tp=tp, pp=pp, microbatch_tokens=tokens):
                     run_dir = f"run-{tp}-{pp}-{tokens}"
                     job = self.golden_job(family, run_dir, tokens)

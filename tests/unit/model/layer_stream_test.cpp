@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/cpu/cpu_backend.h"
+#include "support/sanitized.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
@@ -135,6 +136,7 @@ TEST(LayerStream, Segments) {
 }
 
 TEST(LayerStream, StagedBf16AndQuantised) {
+    LORATRAIN_SKIP_UNDER_SANITIZERS();
     expect_streamed_bits({small_model(5), all_forms(), 1, Precision::bf16});
     ModelSpec model = quantizable_model(5);
     for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8}) {

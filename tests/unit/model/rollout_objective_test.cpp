@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "plan/sample_counts.h"
+#include "support/sanitized.h"
 #include "unit/model/small_stage.h"
 
 namespace loratrain::test {
@@ -220,6 +221,9 @@ class RolloutStages : public testing::TestWithParam<std::int64_t> {};
 
 /// Logits of a microbatch are one chunk, and two that part a sample.
 TEST_P(RolloutStages, GradientIsTheSlopeOfItsLoss) {
+    if (GetParam() > 1000) {
+        LORATRAIN_SKIP_UNDER_SANITIZERS();
+    }
     for (const Loss kind : {Loss::importance_sampling, Loss::ppo, Loss::dro, Loss::grpo}) {
         RolloutStage whole(kind, Loss::dpo, GetParam());
         if (kind == Loss::ppo || kind == Loss::grpo) {  // no token near a bound
@@ -251,6 +255,9 @@ TEST_P(RolloutStages, GradientIsTheSlopeOfItsLoss) {
 }
 
 TEST_P(RolloutStages, LeaveOtherAdaptersOfTheMicrobatchAsTheyAre) {
+    if (GetParam() > 1000) {
+        LORATRAIN_SKIP_UNDER_SANITIZERS();
+    }
     for (const Loss second : {Loss::dpo, Loss::sft}) {
         RolloutStage whole(Loss::grpo, second, GetParam());
         RolloutStage usual(Loss::sft, second, GetParam());
