@@ -445,7 +445,12 @@ cublasLtMatmulAlgo_t GemmCublasLt::choose(const Problem& problem, const Product&
     const bool is_new = met_.insert(of_class).second;
     if (is_new && before_stall_) before_stall_();
     const GemmCandidates* candidates = choices_.find(of_class);
-    if (candidates == nullptr) candidates = &choices_.agree(of_class, candidates_for(op, key));
+    if (candidates == nullptr) {
+        candidates = &choices_.agree(of_class, candidates_for(op, key));
+        // A proposal that cannot be launched leaves an error, which the check behind the next
+        // kernel would take for its own.
+        static_cast<void>(cudaGetLastError());
+    }
     const std::optional<std::size_t> picked =
         pick_candidate(*candidates, [&](const GemmCandidate& c) { return milliwaves(c, problem); });
     const cublasLtMatmulAlgo_t algo = picked ? algorithm_of((*candidates)[*picked])
