@@ -105,6 +105,7 @@ TEST(UsualWay, IsWorkersWhereTheseGainLittle) {
     ASSERT_TRUE(workers);
     const auto pipeline =
         predict_deployment(test.job, {}, test.model, test.datasets, test.cluster).prediction;
+    ASSERT_TRUE(pipeline);
     const double gain = pipeline->seconds / workers->seconds;
     ASSERT_GT(gain, 1.0 + other_gain);
     ASSERT_LT(gain, 1.0 + usual_gain);
