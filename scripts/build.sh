@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Configures and builds into a folder: build.sh [BUILD_DIR] [cmake options...]   (default: build)
+# LORATRAIN_TARGET: what to build, instead of everything.
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 build="$root/build"
@@ -14,4 +15,4 @@ if command -v ccache >/dev/null; then
     export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros,include_file_mtime,include_file_ctime}"
 fi
 cmake -S "$root" -B "$build" -G Ninja "${launcher[@]}" "$@"
-cmake --build "$build"
+cmake --build "$build" --target "${LORATRAIN_TARGET:-all}"

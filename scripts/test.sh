@@ -17,7 +17,7 @@ scripts/install_packages.sh
 scripts/install_packages.sh scripts/debian_packages_tests.txt
 strict="${LORATRAIN_STRICT:-}"
 [ -z "$strict" ] || scripts/install_packages.sh scripts/debian_packages_strict.txt
-build_options=("-DLORATRAIN_WERROR=${strict:+ON}")
+build_options=("-DLORATRAIN_WERROR=${strict:+ON}" -DLORATRAIN_UNITY_SOURCES=40)
 sources="strict_$([ -n "${LORATRAIN_FULL_TESTS:-}" ] && echo whole || echo quick)"  # label of tests
 . scripts/mpi_environment.sh
 scripts/test_python.sh --make &  # beside the build
@@ -58,14 +58,16 @@ alone=(-j "$(nproc)")
 waiting=(-j "$((2 * $(nproc)))" --repeat until-pass:2)  # processes that wait for each other mostly
 
 under_the_sanitizers() {
-    local checks=OFF failed=0
-    [ -z "${LORATRAIN_FULL_TESTS:-}" ] || checks=ON
-    scripts/build.sh build-sanitize "${build_options[@]}" -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
+    local checks=OFF target=loratrain_sanitized units='unit.(plan|bench|selftest|app)' programs='mpi|fuzz' failed=0
+    if [ -n "${LORATRAIN_FULL_TESTS:-}" ]; then
+        checks=ON target=all units='^$' programs='mpi|sanitize'
+    fi
+    LORATRAIN_TARGET=$target scripts/build.sh build-sanitize "${build_options[@]}" -DLORATRAIN_TESTS=ON -DLORATRAIN_CUDA=OFF \
         -DLORATRAIN_NATIVE=ON \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-Og -g1 -DNDEBUG" \
         -DLORATRAIN_SANITIZE=address,undefined -DLORATRAIN_SANITIZE_ALL=$checks || return 1
-    run_tests build-sanitize "${alone[@]}" -L "unit${strict:+|$sources}" || failed=1
-    run_tests build-sanitize "${waiting[@]}" -L 'mpi|sanitize' || failed=1
+    run_tests build-sanitize "${alone[@]}" -L "unit${strict:+|$sources}" -E "$units" || failed=1
+    run_tests build-sanitize "${waiting[@]}" -L "$programs" || failed=1
     return $failed
 }
 
@@ -78,7 +80,7 @@ sanitized=$!
 failed=0
 wait $python  # no test finds it half made
 run_tests build-test "${alone[@]}" -LE 'mpi|system|strict|case' "$@" || failed=1
-run_tests build-test "${waiting[@]}" -L 'mpi|system' -LE once "$@" || failed=1
+run_tests build-test "${waiting[@]}" -L 'mpi|system' "$@" || failed=1
 wait $sanitized || failed=1
 cat "$log.other"
 cat "$log.sanitized" >>"$log" 2>/dev/null || failed=1

@@ -6,8 +6,8 @@ foreach(name early_signal no_flock failing_files wrong_products unusable_gpu)
   add_library(loratrain_${name} MODULE "${CMAKE_CURRENT_LIST_DIR}/support/${name}.c")
 endforeach()
 
-# loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: also run under the sanitizers; once:
-# run there only by scripts/test.sh. Another test may run beside each: most of their time goes into
+# loratrain_system_test(NAME TIMEOUT [label...]); label sanitize: scripts/test.sh also runs it under the
+# sanitizers with LORATRAIN_FULL_TESTS=1. Another test may run beside each: most of their time goes into
 # starting and ending processes. TESTS_NAME: what to run of test_NAME.py, all where not set.
 function(loratrain_system_test name timeout)
   add_test(NAME system.${name}
@@ -28,7 +28,7 @@ if(LORATRAIN_SANITIZE)
 endif()
 # Longest first.
 loratrain_system_test(resume 600)
-loratrain_system_test(bad_input 600 sanitize once)
+loratrain_system_test(bad_input 600 sanitize)
 loratrain_system_test(slurm 1500)
 loratrain_system_test(faults 600)
 loratrain_system_test(strikes 600)
@@ -58,8 +58,8 @@ loratrain_system_test(report 300)
 loratrain_system_test(account 300)
 loratrain_system_test(evaluation 600)
 loratrain_system_test(generation 300)
-loratrain_system_test(preferences 300)
-loratrain_system_test(rollouts 300)
+loratrain_system_test(preferences 300 sanitize)
+loratrain_system_test(rollouts 300 sanitize)
 loratrain_system_test(rewards 600)
 loratrain_system_test(step_exports 600)
 loratrain_system_test(arrivals 900)

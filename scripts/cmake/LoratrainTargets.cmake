@@ -87,13 +87,13 @@ function(loratrain_precompile name)
 endfunction()
 loratrain_precompile(loratrain_headers)
 
-# loratrain_unity(TARGET): compiles the sources of a target sixteen at a time where LORATRAIN_UNITY asks,
-# so what they name in anonymous namespaces must differ within a module.
+# loratrain_unity(TARGET): compiles the sources of a target LORATRAIN_UNITY_SOURCES at a time where
+# LORATRAIN_UNITY asks, so what they name in anonymous namespaces must differ within a module.
 function(loratrain_unity target)
   if(NOT LORATRAIN_UNITY)
     return()
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${LORATRAIN_UNITY_SOURCES})
 endfunction()
 
 # loratrain_module(NAME [LINKS module...] [PRIVATE target...])

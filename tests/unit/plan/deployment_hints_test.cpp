@@ -5,7 +5,6 @@
 #include "config/model_presets.h"
 #include "plan/deployments/compare_deployments.h"
 #include "plan/text/describe_prediction.h"
-#include "support/sanitized.h"
 #include "unit/plan/deployment_cases.h"
 
 namespace loratrain::plan_test {
@@ -72,7 +71,6 @@ TEST(DeploymentHints, BaselinesAreSimulated) {
 
 /// Wherever a replica fits of which some make up all ranks, none is said not to.
 TEST(DeploymentHints, TaskFusedFitsWhereAReplicaOfAllRanksDoes) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const int ranks : {2, 3, 4, 6}) {
         const Case test = tight_case(ranks);
         const FoundDeployments found =
@@ -89,7 +87,6 @@ TEST(DeploymentHints, TaskFusedFitsWhereAReplicaOfAllRanksDoes) {
 
 /// One measure: what was predicted of the deployment that is taken is a row too.
 TEST(DeploymentHints, BalancedIsNoSlowerThanWhatIsTaken) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const int ranks : {4, 6}) {
         const Case test = tight_case(ranks);
         const FoundDeployments found =
@@ -111,7 +108,6 @@ TEST(DeploymentHints, BalancedIsNoSlowerThanWhatIsTaken) {
 
 /// Equal adapters on equal replicas: dealing by time is no slower than in turn.
 TEST(DeploymentHints, BalancedIsNoSlowerThanTaskFused) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = uniform_case(16, 16, 64, 500, 8);
     test.model = *model_preset("llama-3.1-8b");
     for (std::size_t i = 0; i < 64; ++i) {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "support/sanitized.h"
 #include "unit/plan/deployment_cases.h"
 
 namespace loratrain::plan_test {
@@ -116,7 +115,6 @@ TEST(FindDeployments, SaysWhatRowsOfTokensNeedWhereNoReplicaFits) {
 
 /// What no run exceeds is no less than what runs are predicted to do.
 TEST(FindDeployments, NoneIsFasterThanItsBound) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const Case& test : {tight_case(4), skewed_case(6), tight_case(6)}) {
         WorthPredicting worth{4, 6};
         const FoundDeployments all =

@@ -9,7 +9,6 @@
 #include "plan/memory/streamed_layers.h"
 #include "plan/text/plan_text.h"
 #include "support/problems.h"
-#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -208,7 +207,6 @@ TEST(MakePlan, KeepsFp8CodesInOneOrderWhereBothDoNotFit) {
 }
 
 TEST(MakePlan, LayersStreamWhereTheyDoNotFit) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = uniform_case(4, 1, 64, 2048, 8);
     test.cluster.backend = BackendKind::cuda;
     test.cluster.device = "h200";

@@ -12,7 +12,6 @@
 #include "plan/deployments/bisect_deployments.h"
 #include "plan/deployments/exchange_replicas.h"
 #include "plan/milp.h"
-#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -203,7 +202,6 @@ TEST(SearchDeployments, BeatsTheBestHomogeneousOneOnSkewedLengths) {
 }
 
 TEST(SearchDeployments, IsAsGoodAsTryingAllThatTheBoundLetsThrough) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
         const DeploymentTask task = random_task(seed);
         double least = std::numeric_limits<double>::infinity();

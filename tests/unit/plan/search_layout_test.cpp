@@ -14,7 +14,6 @@
 #include "plan/predict/simulate.h"
 #include "plan/schedule/schedule_stream.h"
 #include "plan/text/plan_text.h"
-#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -148,7 +147,6 @@ TEST(SearchLayout, TakesWhatIsFasterOverTheWholeJobToo) {
 /// What is played of a job that is soon predicted only says which sizes are: of these, the whole
 /// run decides.
 TEST(SearchLayout, TakesWhatTheWholeRunIsFastestWith) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const int ranks : {2, 4, 8}) {
         const Case test = many_lengths(ranks, SchedulePolicy::balanced);
         const auto [plan, report] = test.planned();
@@ -162,7 +160,6 @@ TEST(SearchLayout, TakesWhatTheWholeRunIsFastestWith) {
 }
 
 TEST(SearchLayout, TakesOneThatComesNearTheFastest) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const int ranks : {2, 4, 8}) {
         const auto [plan, report] = many_lengths(ranks, SchedulePolicy::balanced).planned();
         double fastest = 0.0;
@@ -175,7 +172,6 @@ TEST(SearchLayout, TakesOneThatComesNearTheFastest) {
 
 /// Memory in which 3072 tokens need no recomputation, and 8192 much of it.
 TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const auto policy : {SchedulePolicy::balanced, SchedulePolicy::mlora}) {
         Case test = many_lengths(4, policy);
         while (test.job.adapters.size() < 4) test.job.adapters.push_back(test.job.adapters[0]);
@@ -198,7 +194,6 @@ TEST(SearchLayout, EachSizeIsComparedWithTheRecomputationThatItNeeds) {
 
 /// The largest microbatches that fit recompute, smaller ones need not.
 TEST(SearchLayout, BothRecomputationsAreLookedAtOnGpus) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = many_lengths(4, SchedulePolicy::balanced);
     test.cluster.device = "h100";
     test.cluster.bytes_per_rank = std::uint64_t{9} << 30U;
@@ -234,7 +229,6 @@ TEST(SearchLayout, IsGivenUpWhereItFallsBehind) {
 
 /// Where memory is short, mlora's layouts are among those of balanced, which packs as it does too.
 TEST(SearchLayout, BalancedIsNoSlowerThanMlora) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     for (const int batch : {4, 8, 16, 32}) {
         Case test = many_lengths(4, SchedulePolicy::balanced);
         test.model = *model_preset("llama-3-70b");
@@ -252,7 +246,6 @@ TEST(SearchLayout, BalancedIsNoSlowerThanMlora) {
 
 /// Nothing that a job file may say of sizes is faster than what is searched.
 TEST(SearchLayout, NoSizeGivenByHandIsFaster) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = many_lengths(4, SchedulePolicy::balanced);
     test.model = *model_preset("llama-3-70b");
     test.cluster.device = "h100";
@@ -286,7 +279,6 @@ TEST(SearchLayout, LayersStreamWhereThatIsFasterThanRecomputation) {
 }
 
 TEST(SearchLayout, LargerMicrobatchesLeaveRoomForFewerAdapters) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = many_lengths(2, SchedulePolicy::balanced);
     for (int a = 2; a < 8; ++a) test.job.adapters.push_back(test.job.adapters[0]);
     for (AdapterJob& adapter : test.job.adapters) adapter.r = 32;
@@ -395,7 +387,6 @@ TEST(SearchDepth, AsDeepAsFits) {
 
 /// Sixteen adapters one after another on eight GPUs: much gains by depth.
 TEST(SearchDepth, ASmallerSizeIsTakenForTheDepthThatItLeavesRoomFor) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = many_lengths(8, SchedulePolicy::mlora);
     while (test.job.adapters.size() < 16) test.job.adapters.push_back(test.job.adapters[0]);
     for (AdapterJob& adapter : test.job.adapters) adapter.num_train_epochs = 3;
@@ -455,7 +446,6 @@ TEST(SearchDepth, ProcessorsOfUnsteadySpeedGetMore) {
 
 /// Of 16 layers the first rounds gain little by more in flight.
 TEST(SearchDepth, SpareLeavesLessIdleAsAdaptersEnd) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = case_of_unlike_adapters(16);
     const auto idle = [&] {
         const Plan plan = test.plan();

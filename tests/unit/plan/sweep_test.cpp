@@ -19,7 +19,6 @@
 #include "plan/sweep/sweep_shapes.h"
 #include "plan/sweep/worker_queues.h"
 #include "plan/text/describe_prediction.h"
-#include "support/sanitized.h"
 #include "unit/plan/sweep_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -429,7 +428,6 @@ TEST(MinGpu, HoldsTheWholeBase) {
 }
 
 TEST(DeploySweep, PlansEveryTrialOnceOnAllRanks) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     const Case test = sweep_case(23);
     const TrialClasses trials = trial_classes(test.job, test.model, test.datasets);
     const SweepTask task{test.job, test.model, test.datasets, test.cluster, trials, {}};

@@ -8,7 +8,6 @@
 #include "config/model_presets.h"
 #include "plan/deployments/worker_shape.h"
 #include "plan/text/plan_text.h"
-#include "support/sanitized.h"
 #include "unit/plan/plan_fixtures.h"
 
 namespace loratrain::plan_test {
@@ -83,7 +82,6 @@ TEST(UsualWay, IsReplicasWhereTheyGain) {
 }
 
 TEST(UsualWay, IsWorkersWhereTheseGainMore) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = open_case(8);
     for (AdapterJob& adapter : test.job.adapters) adapter.global_batch_size = 1;
     const UsualWay way = way_of(test);
@@ -114,7 +112,6 @@ TEST(UsualWay, IsWorkersWhereTheseGainLittle) {
 
 /// What nothing is summed over replicas for is taken for less.
 TEST(UsualWay, IsLanesOfAllRanksWhereTheseGainLittle) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     const Case test = gaining_little(divided_case(), {{2, 1, 1, {}}}, 50.0, 80.0);
     const UsualWay way = way_of(test);
     ASSERT_EQ(way.kind, UsualWay::Kind::replicas) << way.text;
@@ -275,7 +272,6 @@ TEST(FindDeployments, KeepLanesOnOneHostForItsLinks) {
 
 /// Eight GPUs of one to eight hosts: ever more messages go between them.
 TEST(FindDeployments, MoreHostsAreSlower) {
-    LORATRAIN_SKIP_UNDER_SANITIZERS();
     Case test = open_case(4);
     test.cluster.device = "h100";
     test.cluster.bytes_per_rank = std::uint64_t{76} << 30U;
