@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and passes all tests: unit and MPI tests, bad input and fuzzing
-# under AddressSanitizer and UndefinedBehaviorSanitizer; operators and the program as users run it in
-# the release build, to whose ctest arguments go. A test that starts several processes (labels system
+# Installs what is missing, builds, and passes all tests: unit and MPI tests and fuzzing under
+# AddressSanitizer and UndefinedBehaviorSanitizer; operators, planning and the program as users run it
+# in the release build, to whose ctest arguments go. A test that starts several processes (labels system
 # and mpi) may fail once: it runs again and is listed as flaky. Ends with "N passed, N failed" over all.
 # LORATRAIN_FAULTS, LORATRAIN_EARLY_STOPS: random kills and stops; the tests' own numbers are larger.
 # LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
 # minute by default, and where they begin: by default the time of the commit, so that each commit has
 # others and a run of it can be repeated.
-# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and every source is parsed on its own by
-# clang, those of src/ by GCC too, with the standard library's headers precompiled (scripts/check_sources.py).
-# LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests
-# in the release build; with LORATRAIN_STRICT=1 both compilers parse all sources, and nothing is precompiled.
+# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and clang and GCC parse every source of
+# src/ on its own, with the standard library's headers precompiled (scripts/check_sources.py).
+# LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests in
+# both builds; with LORATRAIN_STRICT=1 both compilers parse the tests too, and nothing is precompiled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/install_packages.sh
