@@ -13,14 +13,14 @@ namespace {
 constexpr double wanted_ticks = 6.0;
 constexpr double rounding = 1e-9;
 
-struct Range {
+struct AxisRange {
     double low = std::numeric_limits<double>::infinity();
     double high = -std::numeric_limits<double>::infinity();
     bool empty() const { return low > high; }
 };
 
-Range range_of(const std::vector<double>& values) {
-    Range range;
+AxisRange range_of(const std::vector<double>& values) {
+    AxisRange range;
     for (const double value : values) {
         if (!std::isfinite(value)) continue;
         range.low = std::min(range.low, value);
@@ -54,12 +54,12 @@ std::vector<double> steps_between(double low, double high) {
 }  // namespace
 
 bool ChartAxis::wants_logarithm(const std::vector<double>& values) {
-    const Range range = range_of(values);
+    const AxisRange range = range_of(values);
     return !range.empty() && range.low > 0 && range.high / range.low >= logarithmic_ratio;
 }
 
 ChartAxis::ChartAxis(const std::vector<double>& values, bool logarithmic, bool from_zero) {
-    Range range = range_of(values);
+    AxisRange range = range_of(values);
     if (range.empty()) return;
     logarithmic_ = logarithmic && range.low > 0;
     if (logarithmic_) {
@@ -82,7 +82,7 @@ ChartAxis::ChartAxis(const std::vector<double>& values, bool logarithmic, bool f
 }
 
 void ChartAxis::fit_tightly(const std::vector<double>& values) {
-    const Range range = range_of(values);
+    const AxisRange range = range_of(values);
     if (range.empty() || range.low >= range.high) return;
     low_ = std::max(low_, range.low);
     high_ = std::min(high_, range.high);

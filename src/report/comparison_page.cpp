@@ -20,11 +20,11 @@ using html::text_cell;
 using Column = std::optional<double> MetricsRow::*;
 
 /// An adapter of one of the runs.
-struct Place {
+struct AdapterPlace {
     std::size_t run = 0;
     AdapterId adapter{};
 };
-using Places = std::map<std::string, std::vector<Place>>;
+using Places = std::map<std::string, std::vector<AdapterPlace>>;
 
 Places places_by_name(const std::vector<RunRecord>& runs) {
     Places places;
@@ -89,7 +89,7 @@ std::string adapters_table(const std::vector<RunRecord>& runs, const Places& pla
     std::vector<std::vector<Cell>> rows;
     std::vector<AdapterJob> compared;
     for (const auto& [name, all] : places) {
-        for (const Place& place : all) {
+        for (const AdapterPlace& place : all) {
             const RunRecord& run = runs[place.run];
             const auto found =
                 std::find_if(run.results.begin(), run.results.end(),
@@ -117,9 +117,9 @@ std::string adapters_table(const std::vector<RunRecord>& runs, const Places& pla
     return html::table(head, rows);
 }
 
-std::string chart(const std::vector<RunRecord>& runs, const std::vector<Place>& places,
+std::string chart(const std::vector<RunRecord>& runs, const std::vector<AdapterPlace>& places,
                   LineChart of, Column column) {
-    for (const Place& place : places) {
+    for (const AdapterPlace& place : places) {
         const RunRecord& run = runs[place.run];
         Series series{run.dir, place.run, {}};
         for (const MetricsRow& row : run.metrics[index(place.adapter)]) {
