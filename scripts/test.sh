@@ -7,8 +7,8 @@
 # LORATRAIN_FUZZ_SECONDS, LORATRAIN_FUZZ_SEED: processor time for changed inputs under the sanitizers, a
 # minute by default, and where they begin: by default the time of the commit, so that each commit has
 # others and a run of it can be repeated.
-# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and clang parses every source of src/ on
-# its own, with the standard library's headers precompiled (scripts/check_sources.py).
+# LORATRAIN_STRICT=1, which CI sets: compiler warnings are errors, and clang parses every fourth source of
+# src/ on its own, others for each commit, with the standard library's headers precompiled (scripts/check_sources.py).
 # LORATRAIN_FULL_TESTS=1: all random cases of the unit tests, all checks of the sanitizers, and all tests in
 # both builds; with LORATRAIN_STRICT=1 clang and GCC parse all sources, and nothing is precompiled.
 set -euo pipefail
