@@ -249,6 +249,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     plan.model.attention().rope = {.type = RopeType::longrope,
                                    .attention_factor = 1.1902380714238083,
                                    .short_factors = {1.0, 1.0 / 3.0},
+                                   .long_factors = {1.0, 7.0},
                                    .rotated = 0.75,
                                    .interleaved = true};
     const ModelSpec read = plan_from_text(to_text(plan)).model;
