@@ -16,7 +16,7 @@ __device__ __forceinline__ std::int64_t entry_of(const ExpertLoraParams& p, std:
     return p.of_b ? n * p.rank + r : r * p.wide.cols + n;
 }
 
-/// A block's row of T and which of its experts.
+/// A block's row of T and which of its experts; place -1: another lane has that.
 struct RoutedRow {
     std::int64_t place;
     std::int64_t wide;  ///< row of `wide`
@@ -24,7 +24,7 @@ struct RoutedRow {
 };
 __device__ __forceinline__ RoutedRow row_of_block(const ExpertLoraParams& p) {
     const std::int64_t entry = p.begin * p.routes.per_token + static_cast<std::int64_t>(blockIdx.x);
-    const std::int64_t expert = p.routes.chosen[entry];
+    const std::int64_t expert = p.routes.chosen[entry] - p.routes.before;
     const std::int64_t place = p.routes.places[entry];
     return {place, p.gathered ? entry / p.routes.per_token : place,
             p.factor + expert * p.rank * p.wide.cols};
@@ -33,6 +33,7 @@ __device__ __forceinline__ RoutedRow row_of_block(const ExpertLoraParams& p) {
 template <class T>
 __global__ void __launch_bounds__(block_threads) narrow_kernel(ExpertLoraParams p) {
     const RoutedRow row = row_of_block(p);
+    if (row.place < 0) return;
     const T* wide = static_cast<const T*>(p.wide.data) + row.wide * p.wide.ld;
     T* narrow = static_cast<T*>(p.narrow.data) + row.place * p.narrow.ld + p.column;
     const std::int64_t lane = threadIdx.x % warp_threads;
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(block_threads) narrow_kernel(ExpertLoraParams 
 template <class T>
 __global__ void __launch_bounds__(block_threads) widen_kernel(ExpertLoraParams p) {
     const RoutedRow row = row_of_block(p);
+    if (row.place < 0) return;
     T* wide = static_cast<T*>(p.wide.data) + row.place * p.wide.ld;
     const T* narrow = static_cast<const T*>(p.narrow.data) + row.place * p.narrow.ld + p.column;
     for (std::int64_t n = threadIdx.x; n < p.wide.cols; n += block_threads) {
@@ -103,6 +105,7 @@ struct WeighBody {
     const float* weights;
     std::int64_t ld;
     __device__ void operator()(std::int64_t entry, std::int64_t col) const {
+        if (places[entry] < 0) return;
         T* at = x + places[entry] * ld + col;
         float v[N];
         load<N>(at, v);

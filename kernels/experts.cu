@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(block_threads)
     std::int64_t row = 0;
     if (!row_of_warp(to.tokens, row)) return;
     const int lane = static_cast<int>(threadIdx.x % warp_threads);
-    const int experts = static_cast<int>(to.experts);
+    const int experts = static_cast<int>(to.routed());
     const int count = static_cast<int>(to.per_token);
     float p[per_lane];
 #pragma unroll
@@ -161,6 +161,8 @@ __global__ void __launch_bounds__(block_threads)
     const float by = rule.normalised ? divisor_of(chosen_sum, rule.sigmoid) : 1.0F;
     const float weight = own.p / by * rule.scale;
     to.chosen[row * count + rank] = own.expert;
+    const std::int64_t of_lane = own.expert - to.before;
+    if (of_lane < 0 || of_lane >= to.experts) to.places[row * count + rank] = -1;
     to.weights[row * count + rank] = weight;
 }
 
@@ -184,21 +186,23 @@ __device__ __forceinline__ Before count_before(bool one, int* of_warps) {
     return result;
 }
 
-/// Entries of `chosen` that are below `expert`: where its rows begin.
+/// Entries of `chosen` in the lane's experts below `expert`: where its rows begin.
 __device__ __forceinline__ std::int32_t entries_below(const Routes& to, int expert, int* of_warps) {
     int count = 0;
     for (std::int64_t i = threadIdx.x; i < to.tokens * to.per_token; i += order_threads) {
-        count += to.chosen[i] < expert ? 1 : 0;
+        const std::int32_t chosen = to.chosen[i];
+        count += chosen >= to.before && chosen < expert ? 1 : 0;
     }
     return block_sum(count, of_warps);
 }
 
 __global__ void __launch_bounds__(order_threads) order_rows(Routes to) {
     __shared__ int of_warps[order_warps];
-    const int expert = static_cast<int>(blockIdx.x);
+    const int own = static_cast<int>(blockIdx.x);
+    const int expert = static_cast<int>(to.before) + own;
     const int count = static_cast<int>(to.per_token);
     std::int32_t next = entries_below(to, expert, of_warps);
-    if (threadIdx.x == 0) to.offsets[expert] = next;
+    if (threadIdx.x == 0) to.offsets[own] = next;
     for (std::int64_t begin = 0; begin < to.tokens; begin += order_threads) {
         const std::int64_t row = begin + threadIdx.x;
         int slot = -1;
@@ -213,7 +217,11 @@ __global__ void __launch_bounds__(order_threads) order_rows(Routes to) {
         }
         next += found.all;
     }
-    if (threadIdx.x == 0 && expert + 1 == to.experts) to.offsets[to.experts] = next;
+    if (own + 1 < to.experts) return;
+    if (threadIdx.x == 0) to.offsets[to.experts] = next;
+    for (std::int64_t i = next + threadIdx.x; i < to.tokens * count; i += order_threads) {
+        to.rows[i] = -1;
+    }
 }
 
 template <class T, int N>
@@ -230,9 +238,11 @@ struct CombineBody {
         load<N>(added + row * added_ld + col, sum);
         for (int j = 0; j < count; ++j) {
             const std::int64_t entry = row * count + j;
+            const std::int32_t place = places[entry];
+            if (place < 0) continue;
             const float weight = weights == nullptr ? 1.0F : weights[entry];
             float v[N];
-            load<N>(x + places[entry] * x_ld + col, v);
+            load<N>(x + place * x_ld + col, v);
 #pragma unroll
             for (int i = 0; i < N; ++i) sum[i] = fmaf(weight, v[i], sum[i]);
         }
@@ -260,7 +270,7 @@ __global__ void __launch_bounds__(block_threads)
     const float weight = routes.weights[entry];
     const unsigned lane = threadIdx.x % warp_threads;
     float sum = 0.0F;
-    for (std::int64_t j = lane; j < cols; j += warp_threads) {
+    for (std::int64_t j = lane; place >= 0 && j < cols; j += warp_threads) {
         T& at = inner[place * inner_ld + j];
         const float value = to_float(at);
         sum = fmaf(value, to_float(product[place * product_ld + j]), sum);
@@ -276,10 +286,11 @@ struct BiasBody {
     const float* bias;
     const std::int32_t* places;
     const std::int32_t* chosen;
-    std::int64_t ld, cols;
+    std::int64_t ld, cols, before;
     __device__ void operator()(std::int64_t entry, std::int64_t col) const {
+        if (places[entry] < 0) return;
         T& at = y[places[entry] * ld + col];
-        at = from_float<T>(to_float(at) + bias[chosen[entry] * cols + col]);
+        at = from_float<T>(to_float(at) + bias[(chosen[entry] - before) * cols + col]);
     }
 };
 
@@ -290,7 +301,8 @@ __global__ void __launch_bounds__(block_threads)
     std::int64_t entry = 0;
     if (!row_of_warp(routes.tokens * routes.per_token, entry)) return;
     const T* row = dy + entry / routes.per_token * ld;
-    const float* of_expert = bias + routes.chosen[entry] * cols;
+    if (routes.places[entry] < 0) return;
+    const float* of_expert = bias + (routes.chosen[entry] - routes.before) * cols;
     const unsigned lane = threadIdx.x % warp_threads;
     float sum = 0.0F;
     for (std::int64_t j = lane; j < cols; j += warp_threads) {
@@ -308,7 +320,7 @@ __global__ void __launch_bounds__(block_threads)
     if (!row_of_warp(routes.tokens, row)) return;
     const int lane = static_cast<int>(threadIdx.x % warp_threads);
     const int count = static_cast<int>(routes.per_token);
-    const float* p = routes.probabilities + row * routes.experts;
+    const float* p = routes.probabilities + row * routes.routed();
     const bool own = lane < count;
     const std::int32_t expert = own ? routes.chosen[row * count + lane] : 0;
     const float d_weight = own ? d_weights[row * count + lane] * rule.scale : 0.0F;
@@ -319,7 +331,7 @@ __global__ void __launch_bounds__(block_threads)
     const float inner = rule.normalised || rule.sigmoid ? 0.0F : mean;
     const float d_score = rule.normalised ? (d_weight - mean / by) / by : d_weight;
     const float slope = rule.sigmoid ? 1.0F - probability : 1.0F;
-    for (std::int64_t e = lane; e < routes.experts; e += warp_threads) {
+    for (std::int64_t e = lane; e < routes.routed(); e += warp_threads) {
         d_logits[row * ld + e] = from_float<T>(-p[e] * inner);
     }
     __syncwarp();
@@ -336,7 +348,7 @@ unsigned blocks_of(std::int64_t rows) {
 
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
                   const RouterRule& rule) {
-    if (logits.type != Element::f32 || to.experts < 1 || to.experts > most_experts ||
+    if (logits.type != Element::f32 || to.experts < 1 || to.routed() > most_experts ||
         to.per_token > most_experts_per_token || rule.groups < 1 ||
         rule.groups > most_expert_groups) {
         return cudaErrorInvalidValue;
@@ -377,9 +389,9 @@ cudaError_t add_expert_bias(cudaStream_t stream, const Matrix& y, const float* b
                             const Routes& routes) {
     return with_type(y.type, [&](auto element) {
         using T = decltype(element);
-        return launch_elements<1>(
-            stream, y.rows, y.cols,
-            BiasBody<T>{pointer<T>(y), bias, routes.places, routes.chosen, y.ld, y.cols});
+        return launch_elements<1>(stream, y.rows, y.cols,
+                                  BiasBody<T>{pointer<T>(y), bias, routes.places, routes.chosen,
+                                              y.ld, y.cols, routes.before});
     });
 }
 

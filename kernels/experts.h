@@ -11,7 +11,7 @@ namespace loratrain::kernels {
 /// ExpertRoutes in device memory.
 struct Routes {
     std::int64_t tokens = 0;
-    std::int64_t experts = 0;    ///< at most most_experts
+    std::int64_t experts = 0;    ///< of this lane
     std::int64_t per_token = 0;  ///< at most most_experts_per_token
     float* probabilities = nullptr;
     float* weights = nullptr;
@@ -19,6 +19,9 @@ struct Routes {
     std::int32_t* places = nullptr;
     std::int32_t* rows = nullptr;
     std::int32_t* offsets = nullptr;
+    std::int64_t before = 0;  ///< of other lanes' experts; routed(): at most most_experts
+    std::int64_t others = 0;
+    __host__ __device__ std::int64_t routed() const { return experts + others; }
 };
 
 /// How Route and RouteBackward make weights of logits.
@@ -32,8 +35,8 @@ struct RouterRule {
 };
 
 /// Route; logits in fp32. One warp for each row makes the scores and chooses by the largest keys.
-/// Then one block for each expert finds the expert's rows among the choices of all rows; no result
-/// depends on the order of atomics.
+/// Then one block for each of the lane's experts finds the expert's rows among the choices of all
+/// rows; no result depends on the order of atomics.
 cudaError_t route(cudaStream_t stream, const Matrix& logits, const Routes& to,
                   const RouterRule& rule);
 

@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(table_threads) tables_kernel(Routes routes, Ex
         const std::int64_t entry =
             static_cast<std::int64_t>(blockIdx.x - 1) * table_threads + threadIdx.x;
         if (entry < routes.tokens * routes.per_token) {
-            to.entries[routes.places[entry]] = static_cast<std::int32_t>(entry);
+            const std::int32_t place = routes.places[entry];
+            if (place >= 0) to.entries[place] = static_cast<std::int32_t>(entry);
         }
         return;
     }
@@ -63,9 +64,10 @@ struct WeightBody {
     const std::int32_t* places;
     int count;
     __device__ void operator()(std::int64_t entry, std::int64_t) const {
-        const float* of_row = parts + std::int64_t{places[entry]} * count;
+        const std::int32_t place = places[entry];
+        const float* of_row = parts + std::int64_t{place} * count;
         float sum = 0.0F;
-        for (int i = 0; i < count; ++i) sum += of_row[i];
+        for (int i = 0; place >= 0 && i < count; ++i) sum += of_row[i];
         d_weights[entry] = sum;
     }
 };

@@ -30,7 +30,7 @@ static_assert(sizeof(ExpertTile) == expert_tile_bytes);
 struct ExpertTables {
     ExpertTile* tiles = nullptr;       ///< [most_expert_tiles()]; the used ones come first
     std::int32_t* counters = nullptr;  ///< [2]: number of tiles; a counter, 0 between launches
-    std::int32_t* entries = nullptr;   ///< [T k], the index in [T, k] of each place
+    std::int32_t* entries = nullptr;   ///< [T k], the index in [T, k] of each place of the lane
 };
 
 /// Columns of S that the adapters of a tile's rows have: `steps` times added_step from `begin` on.

@@ -18,13 +18,15 @@ constexpr StatePart all_parts[] = {StatePart::parameters, StatePart::first_momen
 template <class Wanted>
 std::vector<ArrayRange> ranges_of(std::span<const PlacedTensor> tensors, const Wanted& wanted) {
     std::vector<ArrayRange> ranges;
+    bool goes_on = false;
     for (const PlacedTensor& tensor : tensors) {
-        if (!wanted(tensor)) continue;
-        if (!ranges.empty() && ranges.back().first + ranges.back().count == tensor.range.first) {
+        const bool is_wanted = wanted(tensor);
+        if (is_wanted && goes_on) {
             ranges.back().count += tensor.range.count;
-        } else {
+        } else if (is_wanted) {
             ranges.push_back(tensor.range);
         }
+        goes_on = is_wanted;
     }
     return ranges;
 }
@@ -62,6 +64,10 @@ void AdapterBank::add_adapters() {
 
 std::int64_t AdapterBank::planned_count(const PlacedTensor& tensor) const {
     const bool outer = is_outer(tensor.linear);
+    if (tensor.expert != no_expert && has_whole_experts(model_)) {
+        const Slice first = lane_experts(*model_.experts(), {0, lanes_.count()});
+        return tensor.expert < first.count ? tensor.cut.whole_count() : 0;
+    }
     if (!outer || tensor.cut.is_whole()) return tensor.range.count;
     return tensor.range.count / vocabulary().count * most_vocabulary_;
 }
@@ -86,10 +92,13 @@ void AdapterBank::lay_out(AdapterId adapter) {
         state.tokens.push_back(here ? static_cast<std::int32_t>(place) : -1);
     }
     state.moments = MomentLayout(state.layout, [&](const PlacedTensor& tensor) {
-        return has_coded_moments(optim_on(job, tensor.linear), planned_count(tensor));
+        const bool outer = is_outer(tensor.linear);
+        return has_coded_moments(optim_on(job, tensor.linear),
+                                 outer ? planned_count(tensor) : tensor.range.count);
     });
     const auto is_partial = [&](const PlacedTensor& tensor) {
-        return lanes_.count() > 1 && tensor.cut.is_whole();
+        const bool alone = tensor.expert != no_expert && has_whole_experts(model_);
+        return lanes_.count() > 1 && tensor.cut.is_whole() && !alone;
     };
     const auto is_shared = [&](const PlacedTensor& tensor) {
         const bool key_value = lane_cut(tensor.linear) == LaneCut::key_value_heads;

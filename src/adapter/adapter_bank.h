@@ -200,7 +200,7 @@ class AdapterBank {
 
     TensorLane lane() const { return {lanes_.index(), lanes_.count()}; }
     void lay_out(AdapterId adapter);
-    /// Elements of the tensor on the lane with the largest share of the vocabulary.
+    /// Elements of the tensor on the lane with the largest share of the vocabulary or of experts.
     std::int64_t planned_count(const PlacedTensor& tensor) const;
     void initialise(AdapterId adapter);
     void start(const State& state, const AdapterJob& job, const PlacedTensor& tensor) const;

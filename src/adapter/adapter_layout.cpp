@@ -75,11 +75,11 @@ AdapterLayout::AdapterLayout(const AdapterJob& adapter, const ModelSpec& model,
             for_each_tensor(adapter, model, l, wanted, [&](Linear linear, std::size_t t) {
                 const LayerLinear target = target_of(model, l, linear);
                 const LinearShape& whole = target.shape;
-                const LinearSlice slice = lane_slice(model, linear, target, lane);
-                const LinearShape own{slice.in.count, slice.out.count()};
                 const int rank = adapter.rank(l, linear);
                 const TargetExperts& experts = target.experts;
                 for (std::int32_t e = experts.first; e < experts.first + experts.count; ++e) {
+                    const LinearSlice slice = lane_slice(model, linear, target, e, lane);
+                    const LinearShape own{slice.in.count, slice.out.count()};
                     place({l,
                            linear,
                            e,

@@ -46,7 +46,8 @@ struct PlacedTensor {
 ///
 /// With tensor-parallel lanes each lane holds its part of the axis along which W is cut
 /// (lane_slice): of A for o and down, of B for the other linears. The tensor without that axis is
-/// whole on every lane, and each lane computes a partial sum of its gradient.
+/// whole on every lane, and each lane computes a partial sum of its gradient. Of experts that lie
+/// whole on a lane it has the tensors whole, and alone; those of other lanes' experts are empty.
 class AdapterLayout {
   public:
     AdapterLayout() = default;

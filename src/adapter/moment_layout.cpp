@@ -36,8 +36,9 @@ MomentLayout::MomentLayout(const AdapterLayout& layout,
         const ArrayRange& whole = layout.rate_groups()[group];
         std::size_t runs = 0;
         for (; t < tensors.size() && tensors[t].range.first < whole.first + whole.count; ++t) {
-            const bool coded = is_coded(tensors[t]);
             const std::int64_t count = tensors[t].range.count;
+            if (count == 0) continue;
+            const bool coded = is_coded(tensors[t]);
             const bool joins = runs > 0 && runs_.back().coded == coded &&
                                (!coded || runs_.back().range.count % dynamic_block == 0);
             if (!joins) {

@@ -30,7 +30,7 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
                                const JobInputs& inputs, Cluster cluster) {
     PlannedPreview result;
     const double start = processor_seconds();
-    const ModelSpec model = inputs.weights->spec();
+    const ModelSpec model = planned_model(job, *inputs.weights);
     std::optional<PlannedJob> planned;
     if (job.parallel.deployment_open) {
         UsualWay way = usual_way(job, model, inputs.infos, cluster);

@@ -154,17 +154,17 @@ void check_shapes(const DropRows& op) {
 
 void check_shapes(const Route& op) {
     const ExpertRoutes& to = op.to;
-    LORATRAIN_CHECK(op.logits.rows == to.tokens && op.logits.cols == to.experts &&
-                        to.experts <= most_experts && to.per_token >= 1 &&
-                        to.per_token <= std::min(to.experts, most_experts_per_token),
+    LORATRAIN_CHECK(op.logits.rows == to.tokens && op.logits.cols == to.routed() &&
+                        to.routed() <= most_experts && to.per_token >= 1 &&
+                        to.per_token <= std::min(to.routed(), most_experts_per_token),
                     "route of [", op.logits.rows, ", ", op.logits.cols, "] for ", to.tokens,
-                    " rows to ", to.per_token, " of ", to.experts, " experts");
-    const std::int64_t of_group = to.experts / std::max<std::int64_t>(1, op.groups);
+                    " rows to ", to.per_token, " of ", to.routed(), " experts");
+    const std::int64_t of_group = to.routed() / std::max<std::int64_t>(1, op.groups);
     LORATRAIN_CHECK(op.groups >= 1 && op.groups <= most_expert_groups &&
-                        of_group * op.groups == to.experts && (op.groups == 1 || of_group >= 2) &&
+                        of_group * op.groups == to.routed() && (op.groups == 1 || of_group >= 2) &&
                         op.used_groups >= 1 && op.used_groups <= op.groups &&
                         op.used_groups * of_group >= to.per_token,
-                    "route to ", to.per_token, " of ", to.experts, " experts in ", op.used_groups,
+                    "route to ", to.per_token, " of ", to.routed(), " experts in ", op.used_groups,
                     " of ", op.groups, " groups");
 }
 
@@ -256,7 +256,7 @@ void check_shapes(const ExpertLora& op) {
 }
 
 void check_shapes(const RouteBackward& op) {
-    LORATRAIN_CHECK(op.d_logits.rows == op.routes.tokens && op.d_logits.cols == op.routes.experts,
+    LORATRAIN_CHECK(op.d_logits.rows == op.routes.tokens && op.d_logits.cols == op.routes.routed(),
                     "route_backward to [", op.d_logits.rows, ", ", op.d_logits.cols, "]");
 }
 

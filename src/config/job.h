@@ -167,6 +167,7 @@ struct ParallelJob {
     std::vector<ReplicaJob> deployment{};
     /// `deployment: auto`: find_deployments.h finds `deployment`, which is empty until then.
     bool find_deployment = false;
+    ExpertCut experts = ExpertCut::columns;  ///< how lanes share them
     DispatchRule dispatch = DispatchRule::balanced;
     Assignment assignment = Assignment::joint;
     /// The job gives neither this key nor pipeline_stages: one pipeline, unless another way gains
@@ -174,8 +175,7 @@ struct ParallelJob {
     bool deployment_open = false;
     bool assignment_open = false;
     std::string settled{};  ///< no key: that decision and its reason, for people
-    /// auto: when adapters end or are added, a faster deployment replaces a found one if that pays
-    /// (plan/deployments/redeploy.h).
+    /// auto: a faster deployment replaces a found one (plan/deployments/redeploy.h).
     Redeploy redeploy = Redeploy::automatic;
 
     /// Whether adapters train on workers (train/workers/).

@@ -118,6 +118,10 @@ void keys(V& v, ParallelJob& parallel) {
         "of computing them again: `none`; `{layers: N}`: at most N of each rank; "
         "`auto`: the fastest number, on GPUs whose link to the host is known",
         {.inside = "parallel.offload"});
+    v.key("experts", parallel.experts, expert_cut_words,
+          "how the `tp` ranks of a stage share a mixture of experts: `columns`: each has a part of "
+          "every expert; `whole`: each has some whole ones, and computes what tokens choose of "
+          "these");
     v.key("dispatch", parallel.dispatch, dispatch_words,
           "how samples are distributed to replicas: `balanced`: all end together; `length`: each "
           "sample goes to the kind of replica that needs the fewest GPU-seconds; `uniform`: all "

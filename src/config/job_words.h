@@ -129,6 +129,10 @@ inline constexpr std::array<Word<DispatchRule>, 3> dispatch_words{{
     {"length", DispatchRule::length},
     {"uniform", DispatchRule::uniform},
 }};
+inline constexpr std::array<Word<ExpertCut>, 2> expert_cut_words{{
+    {"columns", ExpertCut::columns},
+    {"whole", ExpertCut::whole},
+}};
 inline constexpr std::array<Word<Assignment>, 4> assignment_words{{
     {"auto", Assignment::automatic},
     {"joint", Assignment::joint},

@@ -139,6 +139,10 @@ constexpr bool packs_experts(ExpertNames names) {
     return names == ExpertNames::granitemoe || names == ExpertNames::gpt_oss;
 }
 
+/// How lanes of a stage share the experts of a layer (plan/tensor_shard.h): each has a part of the
+/// columns of every expert, or whole ones.
+enum class ExpertCut : std::uint8_t { columns, whole };
+
 /// A mixture of experts (Shazeer et al. 2017, "Outrageously Large Neural Networks"; Qwen3-MoE):
 /// with p = scores of the router's logits of a token, which the gate [count, H] makes of h, and
 /// per_token experts with the largest p, or p + bias, in the groups that are used (Route)
@@ -162,8 +166,13 @@ struct ExpertSpec {
     bool shared_gate = false;
     bool router_bias = false;  ///< added to the logits themselves
     bool bias = false;         ///< of each expert's gate, up and down
+    // The job says it, not the model's file:
+    ExpertCut cut = ExpertCut::columns;
+    std::int64_t lanes = 1;  ///< of a lane's layer: so many share the experts
 
     bool has_shared() const { return shared_size > 0; }
+    /// Most that a lane has.
+    std::int64_t held() const { return (count + lanes - 1) / lanes; }
     friend bool operator==(const ExpertSpec&, const ExpertSpec&) = default;
 };
 

@@ -139,7 +139,7 @@ constexpr TensorRow rows[] = {
      [](Layer) { return "mlp.experts.gate_up_bias"; },
      [](Layer l, Hidden) {
          return of_kind<ExpertSpec>(l.mlp, [](const ExpertSpec& experts) {
-             return experts.bias ? RowShape{2 * experts.size, experts.count, {}, 2} : RowShape{};
+             return experts.bias ? RowShape{2 * experts.size, experts.held(), {}, 2} : RowShape{};
          });
      },
      false, true},
@@ -147,7 +147,7 @@ constexpr TensorRow rows[] = {
      [](Layer) { return "mlp.experts.down_bias"; },
      [](Layer l, Hidden hidden) {
          return of_kind<ExpertSpec>(l.mlp, [&](const ExpertSpec& experts) {
-             return experts.bias ? RowShape{hidden, experts.count} : RowShape{};
+             return experts.bias ? RowShape{hidden, experts.held()} : RowShape{};
          });
      },
      false, true, true},

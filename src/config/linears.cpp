@@ -147,7 +147,7 @@ constexpr auto traits_of_linears = [] {
 
 TargetExperts experts_of(const ExpertSpec& experts, LinearGroup group) {
     const bool shared = group == LinearGroup::shared_gate_up || group == LinearGroup::shared_down;
-    return shared ? TargetExperts{} : TargetExperts{0, static_cast<std::int32_t>(experts.count)};
+    return shared ? TargetExperts{} : TargetExperts{0, static_cast<std::int32_t>(experts.held())};
 }
 template <class Kind>
 TargetExperts experts_of(const Kind& /*one linear of each name*/, LinearGroup /*any*/) {
@@ -205,12 +205,14 @@ std::string_view take_last(std::string_view& path) {
     return last;
 }
 
-/// With so many of the experts.
-std::int64_t parameters(const LayerSpec& layer, std::int64_t hidden_size, std::int64_t experts) {
+/// With experts / of of the experts.
+std::int64_t parameters(const LayerSpec& layer, std::int64_t hidden_size, std::int64_t experts,
+                        std::int64_t of = 1) {
     std::int64_t count = 0;
     for (int i = 0; i < linear_count; ++i) {
         const LayerLinear linear = linear_of(layer, hidden_size, static_cast<Linear>(i));
-        count += linear.shape.in * linear.shape.out * (linear.is_in_experts() ? experts : 1);
+        const std::int64_t one = linear.shape.in * linear.shape.out;
+        count += linear.is_in_experts() ? one * experts / of : one;
     }
     const ExpertSpec* mixture = layer.experts();
     if (mixture == nullptr) return count;
@@ -334,7 +336,8 @@ LayerLinear target_of(const ModelSpec& spec, std::int64_t layer, Linear linear) 
 
 std::int64_t matmul_parameters(const LayerSpec& layer, std::int64_t hidden_size) {
     const ExpertSpec* experts = layer.experts();
-    return parameters(layer, hidden_size, experts != nullptr ? experts->per_token : 0);
+    if (experts == nullptr) return parameters(layer, hidden_size, 0);
+    return parameters(layer, hidden_size, experts->per_token * experts->held(), experts->count);
 }
 
 std::int64_t matmul_parameters(const ModelSpec& spec) {
@@ -349,7 +352,7 @@ std::int64_t held_parameters(const ModelSpec& spec) {
     std::int64_t count = spec.vocab_size * spec.hidden_size;
     for_layers(spec, 0, spec.layers, [&](const LayerSpec& layer, std::int64_t layers) {
         const ExpertSpec* experts = layer.experts();
-        const std::int64_t held = experts != nullptr ? experts->count : 0;
+        const std::int64_t held = experts != nullptr ? experts->held() : 0;
         count += layers * parameters(layer, spec.hidden_size, held);
     });
     return count;

@@ -217,13 +217,14 @@ void FrozenWeights::load_tensor(std::int32_t layer, LayerTensor which, LayerWeig
     }
     const LayerTensorShape whole = layer_tensor_shape(view_.plan.model.layer(layer), hidden, which);
     const TensorSlice slice = lane_slice(whole, own, lane_);
-    const std::int64_t rows = std::max<std::int64_t>(1, own.rows);
     const DType dtype = is_f32(which) ? DType::f32 : backend_.compute_dtype();
     const auto bytes = static_cast<std::uint64_t>(own.elements()) * size_of(dtype);
     weights.tensors[at] = backend_.allocate(aligned(bytes), name.c_str());
-    if (is_of_first_lane(which) && lane_.index > 0) return;
+    const bool is_shared = own.rows < whole.rows;
+    if (is_of_first_lane(which) && !is_shared && lane_.index > 0) return;
     const MatrixShape shape{std::max<std::int64_t>(1, whole.rows), whole.columns};
-    const TensorView target = matrix(weights.tensors[at].data(), dtype, rows, own.columns);
+    const TensorView target =
+        matrix(weights.tensors[at].data(), dtype, slice.rows.count(), own.columns);
     slice.columns.for_each_piece(
         whole.columns, [&](std::int64_t first, std::int64_t place, std::int64_t count) {
             reader_.load_rows(name, {shape, slice.rows, first}, target.col_range(place, count));
@@ -254,24 +255,25 @@ void FrozenWeights::load_experts(std::int32_t layer, ExpertWeights& weights) {
     const ModelSpec& model = view_.lane_model;
     const ExpertSpec* experts = model.layer(layer).experts();
     if (experts == nullptr) return;
-    const std::int64_t count = experts->count;
+    const Slice own = lane_experts(*experts, lane_);
     const std::int64_t size = experts->size;
     const std::int64_t hidden = model.hidden_size;
     weights.gate_up = allocate_experts(experts_gate_up_shape(*experts, hidden));
     weights.down = allocate_experts(experts_down_shape(*experts, hidden));
     const auto load = [&](std::int64_t expert, Linear linear, const ExpertMatrix& to,
                           std::int64_t first, std::int64_t rows) {
-        const std::string name = expert_weight_name(layer, expert, linear);
+        const std::string name = expert_weight_name(layer, own.first + expert, linear);
         const TensorPart part = part_of(linear, target_of(view_.plan.model, layer, linear));
         if (view_.plan.fp8_linears) return load_codes(name, part, to.codes.row_range(first, rows));
         reader_.load_linear(name, part, to.matrix.view.row_range(first, rows));
     };
-    for (std::int64_t expert = 0; expert < count; ++expert) {
+    for (std::int64_t expert = 0; expert < own.count; ++expert) {
         load(expert, Linear::gate, weights.gate_up, 2 * expert * size, size);
         load(expert, Linear::up, weights.gate_up, (2 * expert + 1) * size, size);
         load(expert, Linear::down, weights.down, expert * hidden, hidden);
     }
-    for (ExpertMatrix* of : {&weights.gate_up, &weights.down}) transpose_experts(*of, count);
+    for (ExpertMatrix* of : {&weights.gate_up, &weights.down})
+        transpose_experts(*of, experts->held());
 }
 
 ExpertMatrix FrozenWeights::allocate_experts(const MatrixShape& shape) {

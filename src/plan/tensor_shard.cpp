@@ -34,6 +34,13 @@ Slice shared_slice(std::int64_t whole, std::int64_t own, const TensorLane& lane)
     return {lane.index / sharers * own, own};
 }
 
+/// Blocks of equal size, of which the last may be smaller or empty.
+Slice block_of(std::int64_t whole, const TensorLane& lane) {
+    const std::int64_t size = ceil_div<std::int64_t>(whole, lane.count);
+    const std::int64_t first = std::min(whole, size * lane.index);
+    return {first, std::min(whole, first + size) - first};
+}
+
 /// Of each part, an even slice.
 Slices slices_of(const PartSizes& parts, const TensorLane& lane) {
     Slices slices;
@@ -78,9 +85,11 @@ bool are_mlps_wide(const ModelSpec& model, std::int32_t tensor) {
     const auto is_shared = [&](std::int64_t size) {
         return divides(tensor, size) && cuts_whole_blocks(model, size / tensor);
     };
+    const bool whole = has_whole_experts(model);
     return (dense == nullptr ||
             (divides(granule * tensor, dense->size) && is_shared(dense->size))) &&
-           (experts == nullptr || (is_shared(experts->size) && is_shared(experts->shared_size)));
+           (experts == nullptr ||
+            ((whole || is_shared(experts->size)) && is_shared(experts->shared_size)));
 }
 
 bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
@@ -94,7 +103,7 @@ std::string words_of_mlps(const ModelSpec& model) {
     const DenseSpec* dense = model.dense_layers();
     if (dense != nullptr) sizes.push_back(cat("an intermediate size of ", dense->size));
     if (const ExpertSpec* experts = model.experts()) {
-        sizes.push_back(cat("experts of ", experts->size));
+        if (!has_whole_experts(model)) sizes.push_back(cat("experts of ", experts->size));
         if (experts->has_shared())
             sizes.push_back(cat("a shared expert of ", experts->shared_size));
     }
@@ -116,7 +125,11 @@ DenseSpec lane_of(DenseSpec whole, std::int32_t tensor) {
     return whole;
 }
 ExpertSpec lane_of(ExpertSpec whole, std::int32_t tensor) {
-    whole.size /= tensor;
+    if (whole.cut == ExpertCut::whole) {
+        whole.lanes = tensor;
+    } else {
+        whole.size /= tensor;
+    }
     whole.shared_size /= tensor;
     return whole;
 }
@@ -139,6 +152,9 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
     const DeltaNetSpec* net = model.delta_nets();
     if (net != nullptr && !divides(tensor, net->key_heads)) {
         return cat("does not divide ", net->key_heads, " key heads of gated delta nets");
+    }
+    if (has_whole_experts(model) && tensor > model.experts()->count) {
+        return cat("is more than ", model.experts()->count, " experts");
     }
     if (are_lanes_wide(model, tensor)) return "";
     return cat("lanes are too many for ", words_of_mlps(model), ", heads of ", attention.head_dim,
@@ -187,6 +203,7 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear&
         slice.in = lane_vocabulary(model, lane);
         return slice;
     }
+    if (of.is_in_experts() && has_whole_experts(model)) return slice;
     switch (lane_cut(linear)) {
         case LaneCut::rows:
             slice.out = slices_of(of.parts == PartSizes{} ? PartSizes{whole.out} : of.parts, lane);
@@ -201,11 +218,33 @@ LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear&
     return slice;
 }
 
+bool has_whole_experts(const ModelSpec& model) {
+    return model.experts() != nullptr && model.experts()->cut == ExpertCut::whole;
+}
+
+Slice lane_experts(const ExpertSpec& experts, const TensorLane& lane) {
+    if (experts.cut == ExpertCut::columns) return {0, experts.count};
+    return block_of(experts.count, lane);
+}
+
+LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
+                       std::int32_t expert, const TensorLane& lane) {
+    if (!of.is_in_experts()) return lane_slice(model, linear, of, lane);
+    const Slice own = lane_experts(*model.experts(), lane);
+    const bool has = expert >= own.first && expert < own.end();
+    return has ? lane_slice(model, linear, of, lane) : LinearSlice{};
+}
+
 TensorSlice lane_slice(const LayerTensorShape& whole, const LayerTensorShape& own,
                        const TensorLane& lane) {
     TensorSlice slice;
-    slice.rows = whole.parts == PartSizes{} ? Slice{0, std::max<std::int64_t>(1, whole.rows)}
-                                            : slices_of(whole.parts, lane);
+    if (whole.parts != PartSizes{}) {
+        slice.rows = slices_of(whole.parts, lane);
+    } else if (own.rows < whole.rows) {
+        slice.rows = block_of(whole.rows, lane);
+    } else {
+        slice.rows = Slice{0, std::max<std::int64_t>(1, whole.rows)};
+    }
     if (own.columns == whole.columns) {
         slice.columns = Slice{0, whole.columns};
         return slice;

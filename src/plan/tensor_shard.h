@@ -15,7 +15,10 @@
 namespace loratrain {
 
 /// Tensor parallelism: a lane computes with its share of the heads and of the columns of MLPs and
-/// of each expert, as a stage of a thinner model does. Every lane has the whole router.
+/// of each expert, as a stage of a thinner model does. Every lane has the whole router. With
+/// ExpertCut::whole lane l of P has the experts from l ceil(E / P) on, as many or what is left, and
+/// computes the tokens' places in these alone; a layer's output is a sum over experts, so that what
+/// lanes add to the residual stream adds up as before.
 
 /// Rows or columns [first, first + count).
 struct Slice {
@@ -82,7 +85,8 @@ class Slices {
 /// - tensor divides heads; it divides kv_heads or, where q, k and v are linears of their own, is a
 ///   multiple of them (then a key-value head lies on several lanes);
 /// - tensor divides the key heads of gated delta nets, and 8 a lane's key and value columns;
-/// - 8 * tensor divides the MLP's size, tensor that of experts; 8 divides q_size / tensor;
+/// - 8 * tensor divides the MLP's size, tensor that of experts; with ExpertCut::whole there are at
+///   least as many experts; 8 divides q_size / tensor;
 /// - the vocabulary has 16 rows for each lane;
 /// - a lane's columns of quantised linears share no scale with other lanes.
 bool can_shard(const ModelSpec& model, std::int32_t tensor);
@@ -93,7 +97,8 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor);
 std::vector<std::int32_t> tensor_degrees(const ModelSpec& model);
 
 /// Sizes on one of `tensor` lanes: heads, kv_heads (at least 1), heads of delta nets and MLP sizes
-/// divided by `tensor`; vocab_size of the lane with most rows. Error unless can_shard().
+/// divided by `tensor`, or ExpertSpec::lanes set; vocab_size of the lane with most rows. Error
+/// unless can_shard().
 ModelSpec lane_model(const ModelSpec& model, std::int32_t tensor);
 
 /// One of a stage's lanes.
@@ -110,10 +115,17 @@ struct LinearSlice {
     Slice in;
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
-/// A lane's part of a layer's linear `of`, which may be in experts: every expert is cut as an MLP
-/// is.
+/// A lane's part of a layer's linear `of`, which may be in experts: an expert is cut as an MLP is, or
+/// whole.
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
                        const TensorLane& lane);
+/// The same in one expert: nothing of an expert that the lane does not have.
+LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
+                       std::int32_t expert, const TensorLane& lane);
+/// ExpertCut::whole.
+bool has_whole_experts(const ModelSpec& model);
+/// The experts of which a lane has all or a part. `experts`: the model's or the lane's.
+Slice lane_experts(const ExpertSpec& experts, const TensorLane& lane);
 /// A lane's part of another tensor of a layer. `whole` and `own`: the tensor's shape in the model
 /// and on the lane.
 struct TensorSlice {

@@ -75,6 +75,21 @@ std::unique_ptr<WeightSource> open_weights(const Job& job) {
     return synthetic_base_weights(spec, job.run.seed);
 }
 
+ModelSpec planned_model(const Job& job, const WeightSource& weights) {
+    ModelSpec model = weights.spec();
+    if (job.parallel.experts == ExpertCut::columns) return model;
+    for (LayerSpec& layer : model.descriptions) {
+        auto* experts = std::get_if<ExpertSpec>(&layer.mlp);
+        if (experts != nullptr) experts->cut = job.parallel.experts;
+    }
+    if (has_experts(model)) return model;
+    Problems problems;
+    problems.add(cat(job.path, ": parallel.experts"), "whole, but the model has no experts",
+                 "leave the key out");
+    with_keys(problems, job.given_paths).throw_if_any();
+    return model;
+}
+
 void name_base_model(Job& job, const WeightSource& weights) {
     if (const auto& quantization = weights.spec().quantization) {
         job.model.base_quantization = to_string(*quantization);

@@ -24,6 +24,10 @@ JobInputs open_job_inputs(const Job& job);
 /// The base weights alone: the job's file, or the synthetic model it names.
 std::unique_ptr<WeightSource> open_weights(const Job& job);
 
+/// The weights' model as it is planned: with the job's ExpertCut. InputError if that is `whole` and
+/// the model has no experts.
+ModelSpec planned_model(const Job& job, const WeightSource& weights);
+
 /// Sets the base model that exported adapters name, if the job does not. Warns if the weights do
 /// not say it either, as those of older imports.
 void name_base_model(Job& job, const WeightSource& weights);

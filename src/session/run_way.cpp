@@ -51,7 +51,7 @@ UsualWay former_way(const Job& job, int ranks) {
 UsualWay way_of_run(const CommandLine& command_line, const Job& job, const Cluster& cluster,
                     std::optional<JobInputs>& inputs) {
     inputs = open_job_inputs(job);
-    const ModelSpec model = inputs->weights->spec();
+    const ModelSpec model = planned_model(job, *inputs->weights);
     if (!goes_on(command_line, job)) return usual_way(job, model, inputs->infos, cluster);
     UsualWay way = former_way(job, cluster.ranks);
     if (way.kind == UsualWay::Kind::pipeline && has_too_many_ranks(job, model, cluster)) {

@@ -116,7 +116,7 @@ void Session::open_inputs(BegunSession begun) {
     const bool is_planned =
         begun.planned && begun.planned->plan.bytes_per_rank <= cluster_.bytes_per_rank;
     if (is_planned) return take(*std::move(begun.planned));
-    plan_with_built_in_costs(inputs_.weights->spec());
+    plan_with_built_in_costs(planned_model(job_, *inputs_.weights));
 }
 
 void Session::plan_with_built_in_costs(const ModelSpec& model) {

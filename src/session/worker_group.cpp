@@ -40,7 +40,7 @@ WorkerShape shape_of_workers(const MpiSession& world, const Job& job) {
     agree(world, [&] {
         if (!world.is_root()) return;
         const JobInputs inputs = open_job_inputs(job);
-        shape = shape_of_workers(job, inputs.weights->spec(), inputs.infos, cluster);
+        shape = shape_of_workers(job, planned_model(job, *inputs.weights), inputs.infos, cluster);
     });
     return broadcast(world, shape);
 }

@@ -9,7 +9,7 @@ import sys
 import unittest
 import unittest.mock
 
-from harness import JobTest, run, run_as_hosts
+from harness import GOLDEN_FORMS, JobTest, run, run_as_hosts
 from test_gpu import ADAPTERS, GPUS, LIMITS, RANKS, WIDER
 
 
@@ -121,6 +121,20 @@ class GpuLanes(Deployed):
 
     def test_bf16_golden(self):
         self.check_precision("bf16")
+
+    def test_whole_experts(self):
+        """In bf16 of qwen3_moe alone: routers of the others turn on roundings."""
+        for family in ("qwen3_moe", "mixtral", "glm4_moe", "gpt_oss"):
+            names = ("a_r4_all", *GOLDEN_FORMS.get(family, ()))
+            for precision in LIMITS if family == "qwen3_moe" else ("fp32",):
+                for deployment in self.DEPLOYMENTS + self.FOUR:
+                    tp, pp, _ = deployment[0]
+                    with self.subTest(family=family, precision=precision, tp=tp, pp=pp):
+                        run_dir = f"{family}-{precision}-{tp}-{pp}"
+                        job = self.golden_job(family, run_dir, 300, names)
+                        job["parallel"]["experts"] = "whole"
+                        self.train(job, precision, *deployment)
+                        self.check_golden(family, run_dir, LIMITS[precision], names)
 
     def test_two_runs_are_equal_to_the_bit(self):
         for precision in LIMITS:

@@ -111,6 +111,89 @@ class Losses(JobTest):
                             self.assertAlmostEqual(got / want, 1.0, delta=1e-5, msg=name)
 
 
+class WholeExperts(JobTest):
+    """Stages whose lanes have whole experts, and what tokens choose of them."""
+    families = {"qwen3_moe": (2, 4), "mixtral": (2, 4), "qwen2_moe": (2,), "glm4_moe": (2, 4), "qwen3_moe_dense": (2,),
+                "qwen3_next": (2,), "gpt_oss": (2, 4)}
+
+    def check(self, family, name, ranks, names=None, model=(), tokens=64, **parallel):
+        job = self.golden_job(family, f"{family}-{name}", tokens, names)
+        job["parallel"].update(parallel, experts="whole")
+        job["model"].update(model)
+        job["schedule"] = {"costs": "built-in"}
+        process = self.succeed(run([self.write_job(job)], ranks))
+        self.assertIn("each with whole experts", process.stdout)
+        return self.check_golden(family, f"{family}-{name}", test_golden.LIMITS, names)
+
+    def test_golden(self):
+        worst = dict.fromkeys(test_golden.LIMITS, 0.0)
+        for family, degrees in self.families.items():
+            for tp in degrees:
+                with self.subTest(family=family, tp=tp):
+                    errors = self.check(family, tp, tp, deployment=lanes(tp))
+                    worst = {key: max(worst[key], error) for key, error in errors.items()}
+        EachFamily.print_worst(self, "whole experts", worst)
+
+    def test_lora_in_experts(self):
+        for family in ("qwen3_moe", "mixtral", "qwen2_moe", "glm4_moe", "qwen3_moe_dense"):
+            for tp in self.families[family]:
+                with self.subTest(family=family, tp=tp):
+                    self.check(family, f"{tp}-forms", tp, ("a_r4_all", *GOLDEN_FORMS[family]), tokens=300,
+                               deployment=lanes(tp))
+
+    def test_with_other_ways(self):
+        names = ("a_r4_all", *GOLDEN_FORMS["qwen3_moe"])
+        replicas = [{"tp": 2}, {"pp": 2, "microbatch_tokens": 300}]
+        for name, ranks, parallel, residency in (
+                ("stages", 4, {"deployment": lanes(2, 2)}, "all"),
+                ("replicas", 4, {"deployment": replicas}, "all"),
+                ("recomputed", 2, {"deployment": lanes(2), "recompute": "layer"}, "all"),
+                ("offloaded", 2, {"deployment": lanes(2), "recompute": "layer", "offload": {"layers": 2}}, "all"),
+                ("streamed", 2, {"deployment": lanes(2)}, "stream")):
+            with self.subTest(name):
+                self.check("qwen3_moe", name, ranks, names, {"residency": residency}, 300, **parallel)
+
+    def test_continues_on_other_lanes(self):
+        keys = {"dataset": "a", "max_steps": 8, "target_modules": KINDS["qwen3_moe_dense"]}
+        adapters = {"all": {"r": 3, **keys}, "coded": {"r": 64, "optim": "adamw_8bit", **keys}}
+
+        def train(run_dir, tp, experts, *more, code=0):
+            job = self.tiny_job(run_dir, adapters, "qwen3_moe")
+            job["datasets"] = {"a": {"path": write_samples(self.dir / "few-words.jsonl", 23, 5, 200)}}
+            job["checkpoint"] = {"every_steps": 4}
+            job["schedule"] = {"costs": "built-in"}
+            job["parallel"].update(deployment=lanes(tp), experts=experts)
+            self.succeed(run([self.write_job(job), *more], tp), code)
+
+        train("one", 1, "columns")
+        train("columns", 2, "columns")
+        train("two", 2, "whole")
+        for run_dir, before, after in (("again", (2, "whole"), (2, "whole")), ("more", (2, "whole"), (4, "whole")),
+                                       ("cut", (4, "whole"), (2, "columns")), ("fewer", (2, "columns"), (4, "whole"))):
+            train(run_dir, *before, "--stop-after", "4", code=test_resume.STOPPED)
+            train(run_dir, *after)
+        self.assert_same_bits("again", "two", adapters)
+        for run_dir in ("columns", "two", "more", "cut", "fewer"):
+            with self.subTest(run_dir):
+                self.compare_losses(run_dir, "one", ["all"], 5 * LIMIT)
+                self.compare_losses(run_dir, "one", ["coded"], 5e-3)
+                got, want = (adapter_weights(self.dir / d, "all") for d in (run_dir, "one"))
+                self.assertEqual(got.keys(), want.keys())
+                for tensor, values in want.items():
+                    self.assertLessEqual(frobenius(got[tensor], values), WEIGHTS, tensor)
+
+    def test_refused(self):
+        for family, deployment, words in (
+                ("llama", lanes(2), "parallel.experts: whole, but the model has no experts"),
+                ("mixtral", lanes(8), "8 does not divide 4 heads")):
+            with self.subTest(family):
+                job = self.golden_job(family, "run", 64)
+                job["parallel"].update(deployment=deployment, experts="whole")
+                process = run([self.write_job(job)], 1)
+                self.assertEqual(process.returncode, 2, process.stdout + process.stderr)
+                self.assertIn(words, process.stdout + process.stderr)
+
+
 class CodedMoments(JobTest):
     """optim: adamw_8bit on lanes, on pipelines and on replicas, which check that they hold the same."""
 

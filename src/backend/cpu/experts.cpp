@@ -32,7 +32,7 @@ void sigmoids(const float* x, std::int64_t count, float* to) {
 }
 
 void make_scores(const Route& op, const float* logits, float* p) {
-    const std::int64_t experts = op.to.experts;
+    const std::int64_t experts = op.to.routed();
     if (op.scores == RouterScores::sigmoid) return sigmoids(logits, experts, p);
     const float sum = exponentials(logits, experts, largest_of(logits, experts, logits[0]), p);
     for (std::int64_t e = 0; e < experts; ++e) p[e] /= sum;
@@ -65,7 +65,7 @@ void choose_largest(const float* p, std::int64_t experts, std::int64_t count,
 
 /// Of experts in groups that are not used -infinity.
 void leave_out_groups(const Route& op, float* keys) {
-    const std::int64_t size = op.to.experts / op.groups;
+    const std::int64_t size = op.to.routed() / op.groups;
     std::array<float, most_expert_groups> sums{};
     std::array<std::int32_t, most_expert_groups> used{};
     for (std::int64_t g = 0; g < op.groups; ++g) {
@@ -80,7 +80,7 @@ void leave_out_groups(const Route& op, float* keys) {
 }
 
 void choose(const Route& op, const float* p, std::int32_t* chosen) {
-    const std::int64_t experts = op.to.experts;
+    const std::int64_t experts = op.to.routed();
     if (op.bias == nullptr && op.groups == 1) {
         return choose_largest(p, experts, op.to.per_token, chosen);
     }
@@ -107,15 +107,28 @@ void weigh(const Route& op, const float* p, const std::int32_t* chosen, float* w
 /// A counting sort.
 void order_by_expert(const ExpertRoutes& to) {
     std::fill_n(to.offsets, to.experts + 1, 0);
-    for (std::int64_t i = 0; i < to.copies(); ++i) ++to.offsets[to.chosen[i] + 1];
+    const auto own = [&](std::int64_t i) { return to.chosen[i] - to.before; };
+    const auto is_own = [&](std::int64_t i) { return own(i) >= 0 && own(i) < to.experts; };
+    for (std::int64_t i = 0; i < to.copies(); ++i) {
+        if (is_own(i)) ++to.offsets[own(i) + 1];
+    }
     for (std::int64_t e = 0; e < to.experts; ++e) to.offsets[e + 1] += to.offsets[e];
     std::array<std::int32_t, most_experts> next{};
     std::copy_n(to.offsets, to.experts, next.begin());
+    std::fill_n(to.places, to.copies(), -1);
+    std::fill_n(to.rows, to.copies(), -1);
     for (std::int64_t i = 0; i < to.copies(); ++i) {
-        const std::int32_t place = next[static_cast<std::size_t>(to.chosen[i])]++;
+        if (!is_own(i)) continue;
+        const std::int32_t place = next[static_cast<std::size_t>(own(i))]++;
         to.places[i] = place;
         to.rows[place] = static_cast<std::int32_t>(i / to.per_token);
     }
+}
+
+/// Of the expert of index i in [T, k], which the lane has; bias: [E, cols].
+const float* bias_of(const ExpertRoutes& routes, const float* bias, std::int64_t i,
+                     std::int64_t cols) {
+    return bias + (routes.chosen[i] - routes.before) * cols;
 }
 
 }  // namespace
@@ -124,10 +137,10 @@ void CpuBackend::route(const Route& op) {
     check_shapes(op);
     require_f32({&op.logits});
     const ExpertRoutes& to = op.to;
-    parallel_rows(threads_, to.tokens, to.experts, [&](std::int64_t begin, std::int64_t end) {
+    parallel_rows(threads_, to.tokens, to.routed(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t t = begin; t < end; ++t) {
             const float* logits = row_of_experts(op.logits, t);
-            float* p = to.probabilities + t * to.experts;
+            float* p = to.probabilities + t * to.routed();
             std::int32_t* chosen = to.chosen + t * to.per_token;
             make_scores(op, logits, p);
             choose(op, p, chosen);
@@ -144,8 +157,9 @@ void CpuBackend::multiply_experts(const ExpertProduct& op) {
     const ExpertRoutes& routes = op.routes;
     parallel_rows(threads_, routes.copies(), op.y.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
+            if (routes.places[i] < 0) continue;
             add_scaled_values(row_of_experts(op.y, routes.places[i]),
-                              op.bias + routes.chosen[i] * op.y.cols, 1.0F, op.y.cols);
+                              bias_of(routes, op.bias, i, op.y.cols), 1.0F, op.y.cols);
         }
     });
 }
@@ -170,6 +184,7 @@ void CpuBackend::combine_experts(const CombineExperts& op) {
             const float* added = row_of_experts(op.added, t);
             if (y != added) std::copy_n(added, op.y.cols, y);
             for (std::int64_t i = t * routes.per_token; i < (t + 1) * routes.per_token; ++i) {
+                if (routes.places[i] < 0) continue;
                 add_scaled_values(y, row_of_experts(op.x, routes.places[i]),
                                   op.weighted ? routes.weights[i] : 1.0F, op.y.cols);
             }
@@ -184,12 +199,14 @@ void CpuBackend::weigh_experts(const WeighExperts& op) {
     parallel_rows(
         threads_, routes.copies(), op.inner.cols, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t i = begin; i < end; ++i) {
+                op.d_weights[i] = 0.0F;
+                if (routes.places[i] < 0) continue;
                 float* inner = row_of_experts(op.inner, routes.places[i]);
                 const float* product = row_of_experts(op.product, routes.places[i]);
                 op.d_weights[i] = dot(inner, product, op.inner.cols);
                 if (op.bias != nullptr) {
                     op.d_weights[i] += dot(row_of_experts(op.dy, i / routes.per_token),
-                                           op.bias + routes.chosen[i] * op.dy.cols, op.dy.cols);
+                                           bias_of(routes, op.bias, i, op.dy.cols), op.dy.cols);
                 }
                 scale_values(inner, op.inner.cols, routes.weights[i]);
             }
@@ -202,6 +219,7 @@ void CpuBackend::weigh_rows(const WeighRows& op) {
     const ExpertRoutes& routes = op.routes;
     parallel_rows(threads_, routes.copies(), op.x.cols, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
+            if (routes.places[i] < 0) continue;
             scale_values(row_of_experts(op.x, routes.places[i]), op.x.cols, routes.weights[i]);
         }
     });
@@ -212,10 +230,10 @@ void CpuBackend::route_backward(const RouteBackward& op) {
     require_f32({&op.d_logits});
     const ExpertRoutes& routes = op.routes;
     const std::int64_t k = routes.per_token;
-    parallel_rows(threads_, routes.tokens, routes.experts,
+    parallel_rows(threads_, routes.tokens, routes.routed(),
                   [&](std::int64_t begin, std::int64_t end) {
                       for (std::int64_t t = begin; t < end; ++t) {
-                          const float* p = routes.probabilities + t * routes.experts;
+                          const float* p = routes.probabilities + t * routes.routed();
                           const std::int32_t* chosen = routes.chosen + t * k;
                           const float* d_weights = op.d_weights + t * k;
                           float sum = 0.0F;
@@ -229,7 +247,7 @@ void CpuBackend::route_backward(const RouteBackward& op) {
                           const float less = op.normalised ? mean / by : 0.0F;
                           const float inner = op.normalised || alone ? 0.0F : mean;
                           float* d_logits = row_of_experts(op.d_logits, t);
-                          for (std::int64_t e = 0; e < routes.experts; ++e)
+                          for (std::int64_t e = 0; e < routes.routed(); ++e)
                               d_logits[e] = -p[e] * inner;
                           for (std::int64_t j = 0; j < k; ++j) {
                               const float own = p[chosen[j]];

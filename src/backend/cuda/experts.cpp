@@ -22,8 +22,9 @@ static_assert(kernels::most_expert_groups == most_expert_groups);
 static_assert(kernels::least_score_sum == least_score_sum);
 
 kernels::Routes routes_of(const ExpertRoutes& routes) {
-    return {routes.tokens, routes.experts, routes.per_token, routes.probabilities, routes.weights,
-            routes.chosen, routes.places,  routes.rows,      routes.offsets};
+    return {routes.tokens,  routes.experts, routes.per_token, routes.probabilities,
+            routes.weights, routes.chosen,  routes.places,    routes.rows,
+            routes.offsets, routes.before,  routes.others};
 }
 
 kernels::ExpertLoraParams params_of(const ExpertLora& op, const LoraSegment& segment) {

@@ -12,27 +12,33 @@ namespace loratrain {
 
 /// Operators of experts: routing, products of all experts at once, LoRA in experts.
 
-/// Routes of T rows to k of E experts each. The "order of experts" of the T k rows: expert after
-/// expert, and within an expert by row. All arrays are backend memory.
+/// Routes of T rows to k experts each. The "order of experts" of the T k rows: expert after expert,
+/// and within an expert by row. Of the experts that a router chooses among, E' = routed(), a lane
+/// has E, those behind the first `before`; the router may have fewer there. Places in other lanes'
+/// experts are -1: operators leave them out, and what they make has nothing in the rows behind
+/// those of the own experts. All arrays are backend memory.
 struct ExpertRoutes {
     std::int64_t tokens = 0;
     std::int64_t experts = 0;
     std::int64_t per_token = 0;
-    float* probabilities = nullptr;   ///< [T, E], the scores
+    float* probabilities = nullptr;   ///< [T, E'], the scores
     float* weights = nullptr;         ///< [T, k]
-    std::int32_t* chosen = nullptr;   ///< [T, k], ascending
+    std::int32_t* chosen = nullptr;   ///< [T, k], ascending, of the E'
     std::int32_t* places = nullptr;   ///< [T, k], places in the order of experts
-    std::int32_t* rows = nullptr;     ///< [T k], the row at each place
+    std::int32_t* rows = nullptr;     ///< [T k], the row at each place; -1 where none is
     std::int32_t* offsets = nullptr;  ///< [E + 1], first row of each expert
     /// For products of all experts at once on a GPU; else null.
     std::int32_t* tiles = nullptr;  ///< most_expert_tiles() entries of expert_tile_bytes
     std::int32_t* counters =
         nullptr;  ///< [2]: number of tiles; a counter that is 0 between products
     std::int32_t* entries = nullptr;  ///< [T k], the index in [T, k] of each place
+    std::int64_t before = 0;          ///< other lanes' experts before the own,
+    std::int64_t others = 0;          ///< and all of them
+    std::int64_t routed() const { return experts + others; }
     std::int64_t copies() const { return tokens * per_token; }
 };
 
-/// Makes the routes of logits [T, E], fp32:
+/// Makes the routes of logits [T, E'], fp32:
 ///   p = scores of the logits; key_e = p_e + bias_e
 ///   chosen = the k experts in the used groups with the largest keys of a row
 ///   weights = scale p of the chosen, with `normalised` divided by their sum (of sigmoid scores
@@ -45,7 +51,7 @@ struct Route {
     ExpertRoutes to;
     bool normalised = false;
     RouterScores scores = RouterScores::softmax;
-    const float* bias = nullptr;  ///< [E]; null: 0
+    const float* bias = nullptr;  ///< [E']; null: 0
     std::int64_t groups = 1;
     std::int64_t used_groups = 1;
     float scale = 1.0F;
@@ -132,7 +138,7 @@ struct ExpertGateUp {
 /// place p, with row t, expert e, index j of e among the row's experts, and [g, u] = gate_up_p:
 ///   inner_p = dy_t W_e + added
 ///   product_p = f(g) u
-///   d_weights[t, j] = inner_p . product_p + dy_t . bias_e
+///   d_weights[t, j] = inner_p . product_p + dy_t . bias_e       0 in another lane's expert
 ///   d_gate_up_p = w_te [inner_p u f'(g), inner_p f(g)]
 /// dy: [T, H]; w: [E H, F]; gate_up, d_gate_up: [T k, 2 F]; d_weights: [T, k]; product: [T k, F],
 /// without data not stored by a fused kernel. Scratch if the backend has none (takes_at_once()):
@@ -166,6 +172,7 @@ struct CombineExperts {
 /// Gradients of the weights in y_t = sum over j of w_j down(product_place). `inner` has dy_t times
 /// down's weight at each place:
 ///   d_weights[t, j] = inner_place . product_place + dy_t . bias_e;  then inner_place *= w_j
+/// d_weights is 0 in another lane's expert.
 /// inner, product: [T k, F]; d_weights: [T, k]; dy: [T, H], only with `bias`.
 struct WeighExperts {
     TensorView inner;
@@ -182,8 +189,8 @@ struct WeighRows {
     ExpertRoutes routes;
 };
 
-/// d_logits = gradient with respect to the logits of Route, from d_weights [T, k]. d_logits: [T,
-/// E]. normalised, scores and scale as in Route.
+/// d_logits = gradient with respect to the logits of Route, from d_weights [T, k], in which it is
+/// linear. d_logits: [T, E']. normalised, scores and scale as in Route.
 struct RouteBackward {
     TensorView d_logits;
     const float* d_weights = nullptr;

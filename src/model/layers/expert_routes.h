@@ -22,7 +22,12 @@ inline ExpertRoutes routes_at(const RoutesLayout& layout, void* start, const Exp
             numbers(layout.chosen),
             numbers(layout.places),
             numbers(layout.rows),
-            numbers(layout.offsets)};
+            numbers(layout.offsets),
+            nullptr,
+            nullptr,
+            nullptr,
+            of.before,
+            of.others};
 }
 
 }  // namespace loratrain

@@ -1,6 +1,7 @@
 #include "model/layers/expert_sublayer.h"
 
 #include "model/layers/expert_routes.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -28,8 +29,11 @@ ExpertRoutes ExpertSublayer::routes_of(const LayerSite& at) const {
     const ExpertSpec& experts = at.experts();
     const RoutesLayout layout = routes_layout(tools_.view, experts);
     char* start = static_cast<char*>(at.saved.experts.routes);
-    ExpertRoutes routes =
-        routes_at(layout, start, {at.rows.tokens, experts.count, experts.per_token});
+    const Slice own = lane_experts(experts, {tools_.lanes.index(), tools_.lanes.count()});
+    ExpertRoutes sizes{at.rows.tokens, experts.held(), experts.per_token};
+    sizes.before = own.first;
+    sizes.others = experts.count - experts.held();
+    ExpertRoutes routes = routes_at(layout, start, sizes);
     if (!joins_experts(tools_.view, experts)) return routes;
     const auto numbers = [&](std::uint64_t offset) {
         return reinterpret_cast<std::int32_t*>(start + offset);

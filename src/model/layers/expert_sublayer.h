@@ -11,8 +11,8 @@ namespace loratrain {
 /// experts. T k rows take part in all; an expert without rows none. The router and the experts'
 /// weights are frozen, and LoRA may be on gate, up and down of each expert (ExpertLoraLinear);
 /// backward goes to h through the experts and through the router, as autograd does. Lanes choose
-/// experts with the same router; of each a lane has its columns, so that outputs, and gradients of
-/// the router's weights, which are linear in them, add up over lanes.
+/// experts with the same router; a lane has columns of each, or some whole, so that outputs, and
+/// gradients of the router's weights, which are linear in them, add up over lanes.
 class ExpertSublayer final : public Sublayer {
   public:
     explicit ExpertSublayer(const LayerTools& tools)

@@ -112,7 +112,8 @@ const DeviceRates& rates_of(std::string_view device) {
     return known != nullptr ? *known : devices[1];
 }
 
-/// What narrower matrices leave of a lane's speed: .97, .92, .85 of 2, 4 and 8 lanes.
+/// What narrower matrices, and whole experts that tokens choose unevenly, leave of a lane's speed:
+/// .97, .92, .85 of 2, 4 and 8 lanes.
 double lane_efficiency(std::int32_t tensor) {
     const double doublings = std::log2(static_cast<double>(tensor));
     return 1.0 - 0.01 * doublings * (doublings + 2.0);

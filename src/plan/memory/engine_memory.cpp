@@ -192,7 +192,7 @@ std::int64_t expert_scratch(const ReplicaView& view) {
     if (!view.plan.expert_lora) return parts;
     const std::int64_t r = view.replica.saved_columns;
     const auto factors = [&](std::int64_t columns, std::int64_t of_s) {
-        return kernels::expert_factors_bytes(experts->count, columns, of_s);
+        return kernels::expert_factors_bytes(experts->held(), columns, of_s);
     };
     const std::int64_t hidden = view.lane_model.hidden_size;
     return std::max({parts + factors(f, r), factors(2 * f, 2 * r), factors(hidden, 2 * r)});

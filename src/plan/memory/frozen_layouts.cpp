@@ -149,18 +149,18 @@ std::uint64_t unit_scale_bytes(const ReplicaView& view) {
         widest = std::max(widest, group_shape(view.lane_model, group).in);
     }
     if (const ExpertSpec* experts = view.lane_model.experts()) {
-        widest = std::max(
-            {widest, experts->count * view.lane_model.hidden_size, experts->count * experts->size});
+        widest = std::max({widest, experts->held() * view.lane_model.hidden_size,
+                           experts->held() * experts->size});
     }
     return view.plan.fp8_linears ? aligned_array(widest, size_of(DType::f32)) : 0;
 }
 
 MatrixShape experts_gate_up_shape(const ExpertSpec& experts, std::int64_t hidden_size) {
-    return {experts.count * 2 * experts.size, hidden_size};
+    return {experts.held() * 2 * experts.size, hidden_size};
 }
 
 MatrixShape experts_down_shape(const ExpertSpec& experts, std::int64_t hidden_size) {
-    return {experts.count * hidden_size, experts.size};
+    return {experts.held() * hidden_size, experts.size};
 }
 
 WeightLayout experts_layout(const Plan& plan, const MatrixShape& shape) {

@@ -170,7 +170,7 @@ RoutesLayout routes_layout(const ReplicaView& view, const ExpertSpec& experts) {
     const std::int64_t copies = rows * experts.per_token;
     if (!joins_experts(view, experts)) return layout;
     layout.tiles =
-        take(kernels::most_expert_tiles(copies, experts.count) * kernels::expert_tile_bytes / 4);
+        take(kernels::most_expert_tiles(copies, experts.held()) * kernels::expert_tile_bytes / 4);
     layout.counters = take(2);
     layout.entries = take(copies);
     return layout;

@@ -16,6 +16,7 @@
 #include "plan/sample_counts.h"
 #include "plan/schedule/admission_rules.h"
 #include "plan/stage_layers.h"
+#include "plan/tensor_shard.h"
 
 namespace loratrain {
 
@@ -52,8 +53,9 @@ std::string lanes_summary(const Plan& plan) {
     if (std::all_of(lanes.begin(), lanes.end(), [](const auto& text) { return text == "1"; })) {
         return "";
     }
-    return cat("lanes       ", join(lanes, ", "),
-               " per stage (ranks that share it); the memory below is that of each\n");
+    return cat("lanes       ", join(lanes, ", "), " per stage (ranks that share it",
+               has_whole_experts(plan.model) ? ", each with whole experts" : "",
+               "); the memory below is that of each\n");
 }
 
 std::string range_text(std::int32_t first, std::int32_t count) {

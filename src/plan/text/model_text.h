@@ -120,6 +120,7 @@ void fields(Archive& archive, ExpertSpec& experts) {
     archive.unless("shared_gate", experts.shared_gate, false);
     archive.unless("router_bias", experts.router_bias, false);
     archive.unless("bias", experts.bias, false);
+    archive.unless("cut", worded(experts.cut, expert_cut_words), ExpertCut::columns);
 }
 
 template <class Archive>

@@ -308,6 +308,7 @@ TEST_F(JobWrite, DefaultsAreMergedAndEveryKeyIsWritten) {
                                   "pipeline_stages: auto",
                                   "microbatch_tokens: auto",
                                   "recompute: auto",
+                                  "experts: columns",
                                   "dispatch: balanced",
                                   "math:",
                                   "path: ",

@@ -218,6 +218,48 @@ TEST(TensorShard, ALaneHasItsColumnsOfEveryExpert) {
     EXPECT_NE(shard_obstacle(quantized, 2), "");
 }
 
+TEST(TensorShard, WholeExperts) {
+    ModelSpec model = test::small_model();
+    std::vector<LayerSpec> layers(3, model.layer(0));
+    ExpertSpec experts{.count = 6, .per_token = 2, .size = 15, .shared_size = 28};
+    experts.cut = ExpertCut::whole;
+    layers[1].mlp = experts;
+    model.set_layers(layers);
+    EXPECT_EQ(shard_obstacle(model, 2), "");
+    const ModelSpec lane = lane_model(model, 2);
+    EXPECT_EQ(lane.experts()->count, 6);
+    EXPECT_EQ(lane.experts()->held(), 3);
+    EXPECT_EQ(lane.experts()->size, 15);
+    EXPECT_EQ(lane.experts()->shared_size, 14);
+    EXPECT_EQ(lane_experts(experts, {1, 2}), (Slice{3, 3}));
+    EXPECT_EQ(lane_experts(*lane.experts(), {1, 2}), (Slice{3, 3}));
+    // Not as many on each lane.
+    experts.count = 5;
+    EXPECT_EQ(lane_experts(experts, {0, 4}), (Slice{0, 2}));
+    EXPECT_EQ(lane_experts(experts, {2, 4}), (Slice{4, 1}));
+    EXPECT_EQ(lane_experts(experts, {3, 4}), (Slice{5, 0}));
+    for (const Linear linear : {Linear::gate, Linear::down}) {
+        const LayerLinear of = target_of(model, 1, linear);
+        const LinearSlice own = lane_slice(model, linear, of, 3, {1, 2});
+        EXPECT_EQ(own.out.count(), of.shape.out);
+        EXPECT_EQ(own.in, (Slice{0, of.shape.in}));
+        const LinearSlice other = lane_slice(model, linear, of, 2, {1, 2});
+        EXPECT_EQ(other.out.count(), 0);
+        EXPECT_EQ(other.in.count, 0);
+    }
+    const LayerLinear shared = target_of(model, 1, Linear::shared_down);
+    EXPECT_EQ(lane_slice(model, Linear::shared_down, shared, {1, 2}).in, (Slice{14, 14}));
+    // Half of what a token's experts multiply, on an average.
+    const auto in_experts = 2 * 3 * model.hidden_size * 15;
+    const auto all = [](const ModelSpec& of) {
+        return matmul_parameters(of.layer(1), of.hidden_size);
+    };
+    ModelSpec without = model;
+    std::get<ExpertSpec>(layers[1].mlp).per_token = 0;
+    without.set_layers(layers);
+    EXPECT_EQ(all(lane) - all(lane_model(without, 2)), in_experts / 2);
+}
+
 TEST(TensorShard, RangesThatMeetAreOne) {
     Slices slices(Slice{4, 2});
     slices.add({6, 3});
