@@ -98,7 +98,7 @@ bool are_lanes_wide(const ModelSpec& model, std::int32_t tensor) {
            are_delta_lanes_wide(model, tensor) && model.vocab_size >= vocabulary_block * tensor;
 }
 
-std::string words_of_mlps(const ModelSpec& model) {
+std::string words_of_sizes(const ModelSpec& model) {
     std::vector<std::string> sizes;
     const DenseSpec* dense = model.dense_layers();
     if (dense != nullptr) sizes.push_back(cat("an intermediate size of ", dense->size));
@@ -107,6 +107,8 @@ std::string words_of_mlps(const ModelSpec& model) {
         if (experts->has_shared())
             sizes.push_back(cat("a shared expert of ", experts->shared_size));
     }
+    sizes.push_back(
+        cat("heads of ", model.attention().head_dim, " and a vocabulary of ", model.vocab_size));
     return join(sizes, ", ");
 }
 
@@ -157,8 +159,7 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
         return cat("is more than ", model.experts()->count, " experts");
     }
     if (are_lanes_wide(model, tensor)) return "";
-    return cat("lanes are too many for ", words_of_mlps(model), ", heads of ", attention.head_dim,
-               " and a vocabulary of ", model.vocab_size);
+    return cat("lanes are too many for ", words_of_sizes(model));
 }
 
 bool can_shard(const ModelSpec& model, std::int32_t tensor) {

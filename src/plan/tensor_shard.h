@@ -115,8 +115,8 @@ struct LinearSlice {
     Slice in;
 };
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const TensorLane& lane);
-/// A lane's part of a layer's linear `of`, which may be in experts: an expert is cut as an MLP is, or
-/// whole.
+/// A lane's part of a layer's linear `of`, which may be in experts: an expert is cut as an MLP is,
+/// or whole.
 LinearSlice lane_slice(const ModelSpec& model, Linear linear, const LayerLinear& of,
                        const TensorLane& lane);
 /// The same in one expert: nothing of an expert that the lane does not have.

@@ -114,7 +114,7 @@ class Losses(JobTest):
 class WholeExperts(JobTest):
     """Stages whose lanes have whole experts, and what tokens choose of them."""
     families = {"qwen3_moe": (2, 4), "mixtral": (2, 4), "qwen2_moe": (2,), "glm4_moe": (2, 4), "qwen3_moe_dense": (2,),
-                "qwen3_next": (2,), "gpt_oss": (2, 4)}
+                "qwen3_next": (2,), "gpt_oss": (2, 4), "gpt_oss_mxfp4": (2,)}
 
     def check(self, family, name, ranks, names=None, model=(), tokens=64, **parallel):
         job = self.golden_job(family, f"{family}-{name}", tokens, names)

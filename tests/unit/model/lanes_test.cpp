@@ -300,7 +300,7 @@ TEST(Lanes, SinksAndBiasedExperts) {
 TEST(Lanes, WholeExperts) {
     ModelSpec model = shared_model();
     std::vector<LayerSpec> layers(3, model.layer(0));
-    ExpertSpec experts{.count = 8, .per_token = 3, .size = 11, .normalised = true};
+    ExpertSpec experts{.count = 8, .per_token = 2, .size = 11, .normalised = true};
     experts.cut = ExpertCut::whole;
     std::vector<AdapterJob> adapters{small_adapter("all", 4), small_adapter("some", 3),
                                      small_dora("dora", 2, 0.3)};
@@ -311,7 +311,7 @@ TEST(Lanes, WholeExperts) {
             experts.shared_size = 20;
             experts.shared_gate = true;
             experts.normalised = false;
-            experts.per_token = 1;
+            experts.count = 7;  // of the last lane fewer
         }
         layers[1].mlp = layers[2].mlp = experts;
         model.set_layers(layers);
@@ -328,7 +328,8 @@ TEST(Lanes, WholeExperts) {
 TEST(Lanes, WholeExpertsWithBiases) {
     ModelSpec model = shared_model();
     std::vector<LayerSpec> layers(3, model.layer(0));
-    ExpertSpec experts{.count = 4, .per_token = 2, .size = 11, .normalised = true};
+    // Of four lanes the last has none.
+    ExpertSpec experts{.count = 5, .per_token = 2, .size = 11, .normalised = true};
     experts.activation = Activation::clamped_swiglu;
     experts.router_bias = experts.bias = true;
     layers[1].mlp = layers[2].mlp = experts;
@@ -344,6 +345,24 @@ TEST(Lanes, WholeExpertsWithBiases) {
         Lanes lanes({model, adapters}, count);
         lanes.expect_as_whole(tolerance);
         lanes.expect_memory_as_planned();
+    }
+}
+
+/// Columns would be cut between weights that share a scale.
+TEST(Lanes, WholeQuantizedExperts) {
+    for (const WeightFormat format : {WeightFormat::nf4, WeightFormat::int8, WeightFormat::e4m3}) {
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            ModelSpec model = quantizable_model(3);
+            std::vector<LayerSpec> layers(3, model.layer(0));
+            ExpertSpec experts{.count = 5, .per_token = 2, .size = 192, .normalised = true};
+            experts.cut = ExpertCut::whole;
+            layers[0].mlp = layers[2].mlp = experts;
+            model.set_layers(layers);
+            model.quantization = {format, SourceType::bf16};
+            Lanes lanes({model, {small_adapter("all", 4)}, 1, precision}, 2);
+            lanes.expect_as_whole(tolerance);
+            lanes.expect_memory_as_planned();
+        }
     }
 }
 
