@@ -116,7 +116,7 @@ Made ExpertLanesTest::make(const ProductCase& of, const Numbers& numbers, const 
     slot.grad_b = grad_b.data();
     slot.rank = rank;
     slot.scale = 0.5F;
-    const std::vector<LoraSegment> segments{{0, router.tokens, 0}};
+    const std::vector<LoraSegment> segments{{0, 0, router.tokens}};
     const DeviceMatrix s = empty(copies, rank), ds = empty(copies, rank);
     const auto lora = [&](const TensorView& wide, const DeviceMatrix& narrow, bool of_b,
                           bool gathered) {
