@@ -10,8 +10,8 @@ import signal
 import time
 import unittest
 
-from harness import (STOPPED, JobTest, adapter_weights, children, frobenius, is_alive, run, send, start, step_metrics,
-                     without_times)
+from harness import (STOPPED, JobTest, adapter_weights, children, direct, frobenius, is_alive, run, send, start,
+                     step_metrics, without_times)
 
 STEPS = 4
 KILLS = min(20, int(os.environ.get("LORATRAIN_FAULTS", "6")))
@@ -314,6 +314,23 @@ class Rewards(JobTest):
         self.fails("none", r"has ended with exit code 2", "raise SystemExit(2)\n")
         self.fails("many", r"nobody has asked for",
                    note + "import sys\nfor line in sys.stdin:\n  print(1, flush=True); print(2, flush=True)\n")
+
+    def test_report_and_tensorboard(self):
+        """The report has a chart of rewards and the newest texts; event files have TRL's names."""
+        job = self.job("run", {"pairs": FOUR["pairs"], "plain": {"dataset": "a"}})
+        job["logging"] = {"tensorboard": True}
+        self.succeed(run([self.write_job(job)]))
+        self.succeed(direct("report", self.dir / "run"))
+        page = (self.dir / "run/report.html").read_text()
+        self.assertIn("Reward of the adapter&#39;s own texts</figcaption>", page)
+        self.assertIn(f"Texts of pairs after step {STEPS - 1}<", page)
+        self.assertNotIn("Texts of plain", page)
+        newest = self.rollouts("run", "pairs", STEPS - 1)[0]
+        self.assertIn(f">{newest['reward']:.3f}</td>", page.split("<h2>Rollouts</h2>")[1])
+        events = b"".join(path.read_bytes() for path in (self.dir / "run/tensorboard/pairs").iterdir())
+        for name in ("reward", "reward_std", "frac_reward_zero_std", "rewards/even/mean", "completions/mean_length",
+                     "completions/clipped_ratio", "clip_ratio/region_mean", "entropy", "ratio/mean", "ratio/max"):
+            self.assertIn(f"train/{name}\x15".encode(), events)
 
     def test_equal_rewards_change_nothing(self):
         keys = {"pairs": FOUR["pairs"]}

@@ -19,10 +19,11 @@ std::optional<double> number_at(const OrderedJson& object, const char* key) {
     return found->get<double>();
 }
 
-/// What adapters with rewards add (train/records/metrics.h), but for `reward`.
+/// What adapters on rollouts add (train/records/metrics.h), but for keys with a field of their own.
 bool is_of_texts(std::string_view key) {
-    return key == "reward_std" || key == "reward_seconds" || key == "sample_seconds" ||
-           key == "frac_reward_zero_std" || key.starts_with("completions/") ||
+    return key == "ratio/max" || key == "entropy" || key == "reward_std" ||
+           key == "reward_seconds" || key == "sample_seconds" || key == "frac_reward_zero_std" ||
+           key.starts_with("completions/") ||
            (key.starts_with("rewards/") && key.ends_with("/mean"));
 }
 

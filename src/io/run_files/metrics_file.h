@@ -32,7 +32,7 @@ struct MetricsRow {
     std::optional<double> clip_ratio;
     std::optional<double> kl;
     std::optional<double> reward;  ///< of texts that the adapter has written, mean
-    /// The other keys of a line that are of these texts.
+    /// The other keys of a line that are of rollouts.
     std::vector<std::pair<std::string, double>> of_texts;
     std::optional<double> eval_rewards_accuracies;
     std::optional<double> eval_rewards_margins;

@@ -34,10 +34,11 @@ TEST(MetricsFile, TornLinesAreNoRows) {
 
 TEST(MetricsFile, KeysOfTextsAreKeptByTheirNames) {
     const MetricsRow row =
-        metrics_row(R"({"step": 3, "loss": 1, "reward": 0.5, "reward_std": 0.25, )"
-                    R"("frac_reward_zero_std": 0, "completions/mean_length": 7.5, )"
-                    R"("rewards/format/mean": 1, "sample_seconds": 0.125, "ratio/mean": 1, )"
-                    R"("rewards/margins": 2, "rewards/lost/mean": null})")
+        metrics_row(
+            R"({"step": 3, "loss": 1, "reward": 0.5, "reward_std": 0.25, )"
+            R"("frac_reward_zero_std": 0, "completions/mean_length": 7.5, )"
+            R"("rewards/format/mean": 1, "sample_seconds": 0.125, "ratio/mean": 1, )"
+            R"("ratio/max": 1.5, "entropy": 0.75, "rewards/margins": 2, "rewards/lost/mean": null})")
             .value();
     EXPECT_EQ(row.reward, 0.5);
     EXPECT_EQ(row.of_texts,
@@ -45,7 +46,9 @@ TEST(MetricsFile, KeysOfTextsAreKeptByTheirNames) {
                                                            {"frac_reward_zero_std", 0.0},
                                                            {"completions/mean_length", 7.5},
                                                            {"rewards/format/mean", 1.0},
-                                                           {"sample_seconds", 0.125}}));
+                                                           {"sample_seconds", 0.125},
+                                                           {"ratio/max", 1.5},
+                                                           {"entropy", 0.75}}));
 }
 
 TEST(DeviceSamples, ComeBackAsTheyWereWritten) {
