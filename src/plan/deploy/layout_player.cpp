@@ -78,10 +78,10 @@ double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInf
 }
 
 double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets,
-                       const SpeedLimits& limits) {
+                       const SpeedLimits& limits, std::int32_t rounds) {
     plan.costs.host.new_rows = {};
     plan.costs.host.new_targets = {};
-    const auto prediction = predict_within(job, plan, datasets, rounds_predicted, limits);
+    const auto prediction = predict_within(job, plan, datasets, rounds, limits);
     return prediction ? prediction->tokens_per_second() : 0.0;
 }
 

@@ -13,7 +13,7 @@ namespace loratrain {
 
 /// Simulates the first rounds of a job, to compare layouts by their tokens/s.
 
-/// Rounds that whole_job_speed() simulates at a time.
+/// Rounds that whole_job_speed() simulates at a time, where nothing else is said.
 inline constexpr std::int32_t rounds_predicted = 16;
 
 /// Simulates the first rounds of a job by `costs`. Blocks are packed as in a run, but without MILP
@@ -49,10 +49,10 @@ class LayoutPlayer {
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
                     const CostModel& costs);
 
-/// Tokens/s of the whole job, as a dry run predicts it from 16 rounds at a time. Shapes that are
-/// new to a stage cost nothing here; a run meets most of them before it begins. `plan` has memory
-/// and costs. 0 if the prediction is given up (predict_within()).
+/// Tokens/s of the whole job, as a dry run predicts it from `rounds` rounds at a time. Shapes that
+/// are new to a stage cost nothing here; a run meets most of them before it begins. `plan` has
+/// memory and costs. 0 if the prediction is given up (predict_within()).
 double whole_job_speed(const Job& job, Plan plan, std::span<const DatasetInfo> datasets,
-                       const SpeedLimits& limits = {});
+                       const SpeedLimits& limits = {}, std::int32_t rounds = rounds_predicted);
 
 }  // namespace loratrain

@@ -80,12 +80,9 @@ class Planner {
 
     PlannedJob run() {
         check_layer_counts(job_, model_, problems_);
-        if (job_.parallel.deployment.empty()) {
-            check_stages();
-        } else {
-            check_deployment(job_, model_, cluster_, problems_);
-        }
         const auto& given = job_.parallel.deployment;  // its counts may be of any size
+        if (given.empty()) check_stages();
+        if (!given.empty()) check_deployment(job_, model_, cluster_, problems_);
         Plan constants = checked_constants(given.empty() ? replicas() : given);
         const Workload work =
             workload_of(job_, model_, cluster_.backend, datasets_, usual_tokens(constants));
@@ -187,16 +184,19 @@ class Planner {
         const std::vector<ReplicaJob> shapes = replicas();
         Planners planners;
         for (std::size_t r = 0; r < shapes.size(); ++r) {
+            const ReplicaJob& shape = shapes[r];
             const ReplicaPlan* former = former_of(shapes, r);
             const std::size_t known = former == nullptr ? first_alike(shapes, r) : r;
             if (known < r) {
                 planners.push_back(planners[known]);
                 continue;
             }
-            planners.push_back(std::make_shared<const ReplicaPlanner>(ReplicaTask{
-                job_, constants, datasets_, work, costs_of_lanes(constants, shapes[r].tensor),
-                lora_width(job_, cluster_.backend), former, shapes[r], shapes.size() > 1,
-                host_room(cluster_), sizes_ != Sizes::tried, least_speed_}));
+            const LaneCosts costs = costs_of_lanes(constants, shape.tensor);
+            const double least_speed = least_speed_ * shape.tensor * shape.stages / cluster_.ranks;
+            planners.push_back(std::make_shared<const ReplicaPlanner>(
+                ReplicaTask{job_, constants, datasets_, work, costs,
+                            lora_width(job_, cluster_.backend), former, shape, shapes.size() > 1,
+                            host_room(cluster_), sizes_ != Sizes::tried, least_speed}));
         }
         return assembled(constants, planners);
     }

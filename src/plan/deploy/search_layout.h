@@ -11,8 +11,7 @@ namespace loratrain {
 /// Searches the fastest layout of a replica by simulation.
 
 /// Of the least speed that is of interest, in the sizes that are looked at first: the others do not
-/// gain so much. Whoever gives a layout up for it predicts it first (find_deployments.cpp,
-/// worker_shape.cpp).
+/// gain so much. Whoever gives a layout up for it predicts it first (plan_within_reach.h).
 inline constexpr double within_reach = 0.9;
 
 /// The fastest layout by simulation, and the sizes of microbatches that were compared.

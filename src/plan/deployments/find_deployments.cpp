@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "plan/deploy/adapter_checks.h"
-#include "plan/deploy/search_layout.h"
+#include "plan/deploy/plan_within_reach.h"
 #include "plan/deploy/workload.h"
 
 namespace loratrain {
@@ -17,6 +17,8 @@ using Entries = std::vector<ReplicaJob>;
 
 /// Samples of the first rounds are not quite those of the whole job.
 constexpr double bound_spare = 0.03;
+/// That say of a plan that falls behind whether it comes near.
+constexpr std::int32_t few_rounds = 2;
 
 bool some_holds_all(const DeploymentTask& task) {
     return std::any_of(task.options.begin(), task.options.end(), [&](const ReplicaOption& option) {
@@ -122,22 +124,6 @@ struct TriedDeployment {
     bool fits = false;  ///< it has no prediction either where the limits rule it out
 };
 
-/// Of each replica, where they are alike; else nothing is known of one.
-double least_speed_of_one(const Entries& deployment, double least_speed) {
-    if (deployment.size() > 1) return 0.0;
-    return deployment.empty() ? least_speed : least_speed / deployment.front().count;
-}
-
-/// What is played of layouts is rough: a prediction from a few rounds of the one that falls behind
-/// says whether it comes near.
-bool comes_near(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,
-                double least_speed) {
-    constexpr std::int32_t few_rounds = 2;
-    const double wanted = within_reach * least_speed;
-    const auto prediction = predict_within(job, plan, datasets, few_rounds, {wanted});
-    return prediction && prediction->tokens_per_second() >= wanted;
-}
-
 TriedDeployment try_deployment(const Job& job, const Entries& deployment, const ModelSpec& model,
                                std::span<const DatasetInfo> datasets, Cluster cluster,
                                std::int32_t rounds, const SpeedLimits& limits, double least_speed) {
@@ -145,13 +131,10 @@ TriedDeployment try_deployment(const Job& job, const Entries& deployment, const 
     TriedDeployment tried{{deployment, std::nullopt}};
     const Job its = deployed(job, deployment);
     try {
-        tried.entry.planned = plan_job(its, model, datasets, cluster, nullptr,
-                                       least_speed_of_one(deployment, least_speed));
+        tried.entry.planned =
+            plan_within_reach(its, model, datasets, cluster, least_speed, few_rounds);
         tried.fits = true;
-        if (tried.entry.planned.report.falls_behind) {
-            if (!comes_near(its, tried.entry.planned.plan, datasets, least_speed)) return tried;
-            tried.entry.planned = plan_job(its, model, datasets, cluster);
-        }
+        if (tried.entry.planned.report.falls_behind) return tried;
         tried.entry.prediction =
             predict_within(its, tried.entry.planned.plan, datasets, rounds, limits);
     } catch (const InputError&) {

@@ -54,8 +54,8 @@ FoundDeployments find_deployments(const Job& job, const ModelSpec& model,
                                   const WorthPredicting& worth = {});
 
 /// What this deployment would do, planned and predicted from `rounds` rounds with built-in costs;
-/// an empty one is one pipeline of all ranks. `least_speed`: of it, as plan_job() has it of a
-/// replica; what falls behind that, also by a few rounds of it, has no prediction.
+/// an empty one is one pipeline of all ranks. What falls behind `least_speed`, also by a few rounds
+/// of it (plan_within_reach.h), has no prediction.
 DeploymentPrediction predict_deployment(const Job& job, const std::vector<ReplicaJob>& deployment,
                                         const ModelSpec& model,
                                         std::span<const DatasetInfo> datasets,

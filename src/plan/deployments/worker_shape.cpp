@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "plan/deploy/layout_player.h"
-#include "plan/deploy/search_layout.h"
+#include "plan/deploy/plan_within_reach.h"
 #include "plan/predict/predict.h"
 #include "plan/sweep/deploy_sweep.h"
 
@@ -181,15 +181,11 @@ class WorkerSearch {
                                 double least_speed = 0.0) const {
         Cluster cluster = cluster_;
         cluster.ranks = ranks_of(shape.replica);
-        const Job its = job_of_worker(job, shape);
         try {
-            PlannedJob planned = plan_job(its, model_, datasets_, cluster, nullptr, least_speed);
-            if (!planned.report.falls_behind) return std::move(planned.plan);
-            const double wanted = within_reach * least_speed;
-            if (whole_job_speed(its, planned.plan, datasets_, {wanted}) < wanted) {
-                return std::nullopt;
-            }
-            return make_plan(its, model_, datasets_, cluster);
+            PlannedJob planned = plan_within_reach(job_of_worker(job, shape), model_, datasets_,
+                                                   cluster, least_speed, rounds_predicted);
+            if (planned.report.falls_behind) return std::nullopt;
+            return std::move(planned.plan);
         } catch (const InputError&) {
             return std::nullopt;
         }
