@@ -44,15 +44,18 @@ std::uint64_t layer_weight_bytes(const ReplicaView& view, const StagePlan& stage
     return held + resident_linear_bytes(view, stage) + buffers * streamed_layer(view).buffer_bytes;
 }
 
-template <class Has>
-LinearGroupShape shape_of_linears(const ModelSpec& model, LinearGroup group, const Has& has) {
+/// `found`: what is there of a linear.
+template <class Found>
+LinearGroupShape shape_of_linears(LinearGroup group, const Found& found) {
     LinearGroupShape shape;
     for (int i = 0; i < linear_count; ++i) {
         const auto linear = static_cast<Linear>(i);
-        if (linear_group(linear) != group || !has(linear)) continue;
+        if (linear_group(linear) != group) continue;
+        const LayerLinear one = found(linear);
+        if (!one.is_there || one.is_in_experts()) continue;
         shape.linears[static_cast<std::size_t>(shape.count++)] = linear;
-        shape.in = linear_shape(model, linear).in;
-        shape.out += linear_shape(model, linear).out;
+        shape.in = one.shape.in;
+        shape.out += one.shape.out;
     }
     return shape;
 }
@@ -60,12 +63,13 @@ LinearGroupShape shape_of_linears(const ModelSpec& model, LinearGroup group, con
 }  // namespace
 
 LinearGroupShape group_shape(const ModelSpec& model, LinearGroup group) {
-    return shape_of_linears(model, group, [&](Linear linear) { return has_linear(model, linear); });
+    return shape_of_linears(group, [&](Linear linear) { return linear_of(model, linear); });
 }
 
 LinearGroupShape group_shape(const ModelSpec& model, std::int64_t layer, LinearGroup group) {
     const LayerSpec& of = model.layer(layer);
-    return shape_of_linears(model, group, [&](Linear linear) { return has_linear(of, linear); });
+    return shape_of_linears(
+        group, [&](Linear linear) { return linear_of(of, model.hidden_size, linear); });
 }
 
 std::vector<Linear> group_targets(const ModelSpec& model, LinearGroup group) {
