@@ -32,9 +32,11 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
     const double start = processor_seconds();
     const ModelSpec model = planned_model(job, *inputs.weights);
     std::optional<PlannedJob> planned;
+    std::optional<Prediction> predicted;  // of `planned`
     if (job.parallel.deployment_open) {
         UsualWay way = usual_way(job, model, inputs.infos, cluster);
         planned = std::move(way.planned);
+        predicted = std::move(way.prediction);
         job = settled(std::move(job), way);
         if (!job.parallel.by_workers()) result.found = std::move(way.found);
     }
@@ -46,12 +48,15 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
     auto found = settle_deployment(job, model, inputs.infos, cluster, nullptr);
     if (found) {
         planned = found->fastest.front().planned;
+        predicted = found->fastest.front().prediction;
         result.found = std::move(found);
     }
     const bool is_known = planned && !cluster.costs;
+    if (!is_known) predicted.reset();
     result.planned = is_known ? std::move(*planned) : plan_job(job, model, inputs.infos, cluster);
     if (command_line.device.empty()) {
         const MeasuredCosts kept = kept_costs(mpi, job, result.plan(), cluster.ranks_per_node);
+        if (kept.known()) predicted.reset();
         if (kept.known() && !has_built_in_costs(result.plan())) {
             cluster.costs = kept.of_first();
             result.planned =
@@ -64,7 +69,8 @@ PlannedPreview planned_preview(const CommandLine& command_line, const MpiSession
     const double planned_at = processor_seconds();
     result.prepared = prepared_shapes(job, result.plan(), inputs.infos);
     result.prediction =
-        predict(job, result.plan(), inputs.infos, rounds_predicted, result.prepared);
+        predicted ? std::move(*predicted)
+                  : predict(job, result.plan(), inputs.infos, rounds_predicted, result.prepared);
     result.seconds = result.prediction.seconds;
     if (job.parallel.by_workers()) predict_workers(job, inputs.infos, result);
     result.planned_in = planned_at - start;

@@ -26,6 +26,7 @@ struct Share {
     double speed = 0.0;              ///< tokens/s
     double least_gain = usual_gain;  ///< over the pipeline
     std::optional<PlannedJob> planned = {};
+    std::optional<Prediction> prediction = {};
 };
 
 std::string speed_text(double tokens_per_second) {
@@ -60,6 +61,7 @@ class WaySearch {
             others.push_back(std::move(*workers));
         }
         way_.planned = std::move(pipeline.planned);
+        way_.prediction = std::move(pipeline.prediction);
         take(others);
         return std::move(way_);
     }
@@ -85,6 +87,7 @@ class WaySearch {
         way_.kind = UsualWay::Kind::replicas;
         way_.deployment = fastest.deployment;
         way_.planned = fastest.planned;
+        way_.prediction = fastest.prediction;
         way_.text = cat(deployment_text(fastest.deployment), ", ", speed_text(speed_of(fastest)),
                         " by simulation: one pipeline of all ranks does not fit");
         return std::move(way_);
@@ -101,7 +104,7 @@ class WaySearch {
             shares.push_back({UsualWay::Kind::replicas, found.deployment,
                               found.prediction->seconds / pipeline_seconds_, speed_of(found),
                               is_one_replica(found.deployment) ? other_gain : usual_gain,
-                              found.planned});
+                              found.planned, found.prediction});
         }
         return shares;
     }
@@ -157,6 +160,7 @@ class WaySearch {
         way_.kind = taken->kind;
         way_.deployment = taken->deployment;
         way_.planned = taken->planned;
+        way_.prediction = taken->prediction;
         way_.text = way_.kind == UsualWay::Kind::workers
                         ? cat(taken->deployment.front().count,
                               " workers, parallel.assignment: ", "each, of ",

@@ -27,6 +27,7 @@ struct UsualWay {
     std::string text;                       ///< what it is and why, for people; "" = not compared
     std::optional<FoundDeployments> found;  ///< where deployments were compared
     std::optional<PlannedJob> planned;      ///< of it by built-in costs, but of workers
+    std::optional<Prediction> prediction;   ///< of that plan
 };
 
 /// Whether there is one to choose: never on one rank, on CPU ranks, which share processors and

@@ -143,6 +143,10 @@ TEST(UsualWay, IsTheSameOnManyRanksAsOnePipelineAndReplicasSay) {
     ASSERT_TRUE(way.planned);
     const Plan plan = make_plan(settled(test.job, way), test.model, test.datasets, test.cluster);
     EXPECT_EQ(to_text(way.planned->plan), to_text(plan));
+    ASSERT_TRUE(way.prediction);
+    EXPECT_EQ(
+        way.prediction->seconds,
+        predict(settled(test.job, way), plan, test.datasets, WorthPredicting{}.rounds).seconds);
     test.cluster.ranks = 34;  // one pipeline does not fit
     EXPECT_EQ(way_of(test).kind, UsualWay::Kind::replicas);
 }
