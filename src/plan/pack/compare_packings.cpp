@@ -65,6 +65,8 @@ class Comparison {
           tried_(tried),
           least_time_(rules, block) {
         alone_.threads = 1;
+        slowest_ = alone_;
+        slowest_.stages = {rules.stages[least_time_.slowest_stage()]};
     }
 
     void run(const Relevance& relevance) {
@@ -260,12 +262,19 @@ class Comparison {
         }
         for (std::size_t i = run.first; i < run.last; ++i) {
             const Bins& bins = tried_[i].bins;
-            if (repeats_ * least_time_.in(std::ssize(bins)) > most) continue;
+            if (repeats_ * least_time_.in(std::ssize(bins)) > most || is_longer(bins, most))
+                continue;
             PipelineLoad times = times_of(rules_, block_, bins);
             if (least_work(times, repeats_) > most) continue;
             loads_[i] = repeated(std::move(times), block_, bins, repeats_);
             bounds_[i] = pipeline_bound(loads_[i]);
         }
+    }
+
+    /// By what one stage computes: what the others do is asked of few packings then.
+    bool is_longer(const Bins& bins, std::int64_t most) const {
+        if (rules_.stages.size() == 1 || most == TriedPacking::too_long) return false;
+        return least_work(times_of(slowest_, block_, bins), repeats_) > most;
     }
 
     void simulate(std::size_t i, Limit& limit) {
@@ -278,7 +287,8 @@ class Comparison {
     }
 
     const PackRules& rules_;
-    PackRules alone_;  ///< of one thread
+    PackRules alone_;    ///< of one thread
+    PackRules slowest_;  ///< of the stage that computes the most alone
     const BlockItems& block_;
     int repeats_;
     std::vector<TriedPacking>& tried_;
@@ -336,6 +346,11 @@ LeastTime::LeastTime(const PackRules& rules, const BlockItems& block) {
              nanoseconds_of_a_second *
                  stage_seconds(costs, stage, AdapterLoads(), rules.recompute)});
     }
+}
+
+std::size_t LeastTime::slowest_stage() const {
+    const auto slowest = std::ranges::max_element(stages_, {}, &Stage::rows);
+    return static_cast<std::size_t>(slowest - stages_.begin());
 }
 
 std::int64_t LeastTime::in(std::int64_t bins) const {

@@ -48,6 +48,9 @@ class LeastTime {
     /// microbatches, without waiting. Not above pipeline_time() of the bins.
     std::int64_t in(std::int64_t bins) const;
 
+    /// That computes its rows for the longest.
+    std::size_t slowest_stage() const;
+
   private:
     struct Stage {
         double rows = 0.0;
