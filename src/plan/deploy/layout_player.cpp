@@ -1,10 +1,12 @@
 #include "plan/deploy/layout_player.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "plan/pack/batch_source.h"
 #include "plan/replica_view.h"
 #include "plan/schedule/schedule_stream.h"
+#include "plan/timing/list_schedule.h"
 
 namespace loratrain {
 
@@ -53,7 +55,8 @@ std::vector<double> LayoutPlayer::speeds(std::span<const Plan> plans, bool rough
         const std::size_t count = std::min(block, rounds.size() - first);
         if (first > 0 && (one_block_ || count < block)) break;
         const std::span<const Round> part = std::span(rounds).subspan(first, count);
-        const std::vector<double> times = block_times(packed, timed, part);
+        const std::vector<double> times =
+            block_times(packed, timed, part, packed_before(packed, part));
         for (std::size_t i = 0; i < times.size(); ++i) seconds[i] += 1e-9 * times[i];
         tokens += tokens_played(part);
     }
@@ -70,6 +73,17 @@ const std::vector<Round>& LayoutPlayer::rounds_of(const Plan& plan) {
     known->second =
         rounds_at_start(job_, plan, datasets_, plan.first_admitted, {most_rounds, most});
     return known->second;
+}
+
+PackingsByDepth& LayoutPlayer::packed_before(PackRules rules, std::span<const Round> rounds) {
+    for (StagePlan& stage : rules.stages) stage.kept_layers = 0;
+    const auto known = std::ranges::find_if(packed_, [&](const Packed& other) {
+        return other.rounds.data() == rounds.data() && other.rounds.size() == rounds.size() &&
+               other.rules.capacity == rules.capacity && other.rules.rough == rules.rough &&
+               std::ranges::equal(other.rules.stages, rules.stages, compute_alike);
+    });
+    if (known != packed_.end()) return known->packings;
+    return packed_.emplace_back(Packed{rounds, std::move(rules)}).packings;
 }
 
 double played_speed(const Job& job, const Plan& plan, std::span<const DatasetInfo> datasets,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <span>
 #include <vector>
@@ -36,13 +37,23 @@ class LayoutPlayer {
     std::vector<double> speeds(std::span<const Plan> plans, bool rough = false);
 
   private:
+    /// Packings do not depend on recomputation: layouts that differ in nothing else, or that are
+    /// played again in another depth, share them.
+    struct Packed {
+        std::span<const Round> rounds;
+        PackRules rules;  ///< without layers that keep activations
+        PackingsByDepth packings = {};
+    };
+
     const std::vector<Round>& rounds_of(const Plan& plan);
+    PackingsByDepth& packed_before(PackRules rules, std::span<const Round> rounds);
 
     const Job& job_;
     std::span<const DatasetInfo> datasets_;
     const CostModel& costs_;
     bool one_block_ = false;
     std::map<std::vector<AdapterId>, std::vector<Round>> rounds_;  ///< by adapters admitted first
+    std::deque<Packed> packed_;
 };
 
 /// Tokens/s of one plan (LayoutPlayer::speed()).

@@ -92,16 +92,20 @@ std::vector<Microbatch> pack_microbatches(const PackRules& rules, std::span<cons
 }
 
 std::vector<double> block_times(const PackRules& rules, std::span<const PackRules> timed,
-                                std::span<const Round> rounds) {
+                                std::span<const Round> rounds, PackingsByDepth& known) {
     const std::vector<Round> longer =
         pads(rules) ? padded(rounds, rules.capacity) : std::vector<Round>();
     const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
     std::vector<double> times(timed.size(), std::numeric_limits<double>::infinity());
     for (const std::int32_t depth :
          std::set{timed.front().max_in_flight, timed.back().max_in_flight}) {
-        PackRules packed_for = rules;
-        packed_for.max_in_flight = depth;
-        const Bins bins = pack(packed_for, block, nullptr);
+        const auto [packing, fresh] = known.try_emplace(depth);
+        Bins& bins = packing->second;
+        if (fresh) {
+            PackRules packed_for = rules;
+            packed_for.max_in_flight = depth;
+            bins = pack(packed_for, block, nullptr);
+        }
         for (std::size_t i = 0; i < timed.size(); ++i) {
             const PipelineLoad load = pipeline_load(timed[i], block, bins, blocks_timed);
             const auto makespan = static_cast<double>(pipeline_time(load).makespan);

@@ -2,12 +2,14 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "config/job.h"
 #include "plan/cost/cost_model.h"
+#include "plan/pack/pack_batch.h"
 #include "plan/plan.h"
 
 namespace loratrain {
@@ -91,11 +93,15 @@ struct PackRules {
 std::vector<Microbatch> pack_microbatches(const PackRules& rules, std::span<const Round> rounds,
                                           FillingCounts* fillings = nullptr);
 
+/// A block's packings, by the microbatches in flight that they are for.
+using PackingsByDepth = std::map<std::int32_t, Bins>;
+
 /// Simulated nanoseconds (pipeline_time.h) of the block's microbatches in a row of such blocks: the
 /// mean of a few. One value for each of `timed`: a replica with its stages, costs, recomputation
 /// and microbatches in flight, in ascending depths. The block is packed for the first and for the
-/// last depth, and the shorter time counts.
+/// last depth, and the shorter time counts. `known`: what was packed of it before by these rules;
+/// takes what is packed now.
 std::vector<double> block_times(const PackRules& rules, std::span<const PackRules> timed,
-                                std::span<const Round> rounds);
+                                std::span<const Round> rounds, PackingsByDepth& known);
 
 }  // namespace loratrain

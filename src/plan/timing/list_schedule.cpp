@@ -11,17 +11,16 @@ namespace {
 
 constexpr double nanoseconds = 1e9;
 
-/// Any microbatch takes as long on either: pass_seconds() reads nothing else of a stage.
+}  // namespace
+
 bool compute_alike(const StagePlan& a, const StagePlan& b) {
-    const auto read = [](const StagePlan& stage) {
+    const auto read = [](const StagePlan& stage) {  // as pass_seconds() does
         return std::tie(stage.layer_count, stage.has_embedding, stage.has_head,
                         stage.first_layer_adapters, stage.last_layer_adapters,
                         stage.resident_layers, stage.kept_layers, stage.offloaded_layers);
     };
     return read(a) == read(b);
 }
-
-}  // namespace
 
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,
                Recompute recompute, const AdapterLoads& microbatch, bool evaluation) {

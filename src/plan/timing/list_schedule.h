@@ -92,6 +92,9 @@ struct PipelineLoad {
     }
 };
 
+/// Whether any microbatch takes as long on either stage; nothing else of them matters to times.
+bool compute_alike(const StagePlan& a, const StagePlan& b);
+
 /// Appends the times of a microbatch on every stage. The caller appends to `required` and
 /// `evaluation`.
 void add_times(PipelineLoad& load, const CostModel& costs, std::span<const StagePlan> stages,

@@ -228,8 +228,9 @@ TEST(PackBlock, BalancedIsFasterThanTheBaselinesOnMixedLengths) {
     const auto tokens_per_second = [&](SchedulePolicy policy, std::int32_t in_flight) {
         rules.policy = policy;
         rules.max_in_flight = in_flight;
+        PackingsByDepth known;
         return 1e9 * static_cast<double>(load_of(rounds).tokens) /
-               block_times(rules, std::array{rules}, rounds).front();
+               block_times(rules, std::array{rules}, rounds, known).front();
     };
     const double sequential = tokens_per_second(SchedulePolicy::sequential, 1);
     const double one_f_one_b = tokens_per_second(SchedulePolicy::one_f_one_b, 4);
