@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -48,18 +49,29 @@ double sum_seconds(const Adapters& adapters, std::span<const SharedAdapter> shar
     return seconds;
 }
 
+PackedShares unpacked(std::size_t replicas, const Adapters& adapters) {
+    PackedShares result;
+    result.replicas.resize(replicas);
+    result.ends.assign(adapters.begin(), adapters.end());
+    return result;
+}
+
+/// Of one replica, and of these adapters alone.
+void pack_share(const PackRules& rules, const Round& share, const Adapters& adapters,
+                std::size_t replica, PackedShares& result) {
+    Round part;
+    for (const PendingBatch& batch : share) {
+        if (adapters.contains(batch.adapter)) part.push_back(batch);
+    }
+    if (part.empty()) return;
+    result.replicas[replica] = pack_microbatches(rules, {&part, 1}, &result.fillings);
+}
+
 PackedShares packed(std::span<const PackRules> rules, std::span<const Round> shares,
                     const Adapters& adapters) {
-    PackedShares result;
-    result.replicas.resize(shares.size());
-    result.ends.assign(adapters.begin(), adapters.end());
+    PackedShares result = unpacked(shares.size(), adapters);
     for (std::size_t r = 0; r < shares.size(); ++r) {
-        Round part;
-        for (const PendingBatch& batch : shares[r]) {
-            if (adapters.contains(batch.adapter)) part.push_back(batch);
-        }
-        if (part.empty()) continue;
-        result.replicas[r] = pack_microbatches(rules[r], {&part, 1}, &result.fillings);
+        pack_share(rules[r], shares[r], adapters, r, result);
     }
     return result;
 }
@@ -142,14 +154,13 @@ void sort_by_end(std::span<const PackRules> rules, PackedShares& packing) {
                      [&](AdapterId a, AdapterId b) { return over[a] < over[b]; });
 }
 
-/// As a whole or in two parts.
-PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const Round> shares,
-                             std::span<const SharedAdapter> adapters) {
-    const Adapters all = adapters_of(shares);
-    PackedShares whole = packed(rules, shares, all);
-    const double compute = slowest_replica(rules, whole, pipeline_seconds);
-    const double sums = sum_seconds(all, adapters);
-    if (all.size() < 2 || sums < short_sums * compute) return whole;
+struct TwoParts {
+    PackedShares packing;
+    double apart = 0.0;  ///< seconds from one round to the next
+};
+
+TwoParts packed_in_two(std::span<const PackRules> rules, std::span<const Round> shares,
+                       std::span<const SharedAdapter> adapters, const Adapters& all) {
     const Adapters first = first_part_of(all, adapters);
     Adapters second;
     std::set_difference(all.begin(), all.end(), first.begin(), first.end(),
@@ -163,7 +174,26 @@ PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const R
         std::max({slowest_replica(rules, both, full_seconds),
                   slowest_replica(rules, one, pipeline_seconds) + sum_seconds(first, adapters),
                   slowest_replica(rules, other, pipeline_seconds) + sum_seconds(second, adapters)});
-    return apart < compute + sums ? both : whole;
+    return {std::move(both), apart};
+}
+
+/// As a whole or in two parts. One replica that takes longer as a whole is enough: the others are
+/// not packed so.
+PackedShares packed_in_parts(std::span<const PackRules> rules, std::span<const Round> shares,
+                             std::span<const SharedAdapter> adapters) {
+    const Adapters all = adapters_of(shares);
+    const double sums = sum_seconds(all, adapters);
+    PackedShares whole = unpacked(shares.size(), all);
+    std::optional<TwoParts> parts;
+    double compute = 0.0;
+    for (std::size_t r = 0; r < shares.size(); ++r) {
+        pack_share(rules[r], shares[r], all, r, whole);
+        compute = std::max(compute, pipeline_seconds(rules[r], whole.replicas[r]));
+        if (all.size() < 2 || sums < short_sums * compute) continue;
+        if (!parts) parts = packed_in_two(rules, shares, adapters, all);
+        if (parts->apart < compute + sums) return std::move(parts->packing);
+    }
+    return whole;
 }
 
 }  // namespace
