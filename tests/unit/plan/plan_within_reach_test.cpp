@@ -17,7 +17,7 @@ constexpr std::int32_t few_rounds = 2;
 /// Two adapters on GPUs, whose samples of 300 to 1,600 tokens come in batches of 8: the few that
 /// are played to compare layouts fill and drain the pipeline, the whole job hardly does.
 Case long_job(int ranks) {
-    constexpr std::size_t samples = 512;
+    constexpr std::size_t samples = 128;
     Case test = uniform_case(2, ranks, samples, 300, 8);
     for (std::size_t i = 0; i < samples; ++i) {
         test.datasets[0].train[i].tokens += static_cast<std::int32_t>(i * 37 % 64) * 20;
@@ -47,7 +47,7 @@ bool keeps_one(const Case& test, std::int32_t rounds) {
     const PlannedJob whole = planned(test, 0.0);
     const double reached = speed(test, whole.plan, rounds);
     bool keeps = false;
-    for (int percent = 100; percent < 120; ++percent) {
+    for (int percent = 106; percent < 118; ++percent) {
         const double least = 0.01 * percent * reached;
         const PlannedJob rough = planned(test, least);
         if (!rough.report.falls_behind) continue;
@@ -64,13 +64,7 @@ bool keeps_one(const Case& test, std::int32_t rounds) {
 }  // namespace
 
 TEST(PlanWithinReach, KeepsALayoutThatFallsBehindAsPlayedAndIsNearAsPredicted) {
-    bool keeps = false;
-    for (const int ranks : {4, 8, 2}) {
-        for (const std::int32_t rounds : {rounds_predicted, few_rounds}) {
-            keeps = keeps || keeps_one(long_job(ranks), rounds);
-        }
-    }
-    EXPECT_TRUE(keeps);
+    EXPECT_TRUE(keeps_one(long_job(2), rounds_predicted));
 }
 
 /// Each replica by its part of the ranks.
