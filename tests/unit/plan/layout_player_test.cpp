@@ -12,7 +12,7 @@ namespace loratrain::plan_test {
 namespace {
 
 /// Two adapters on four GPUs, whose samples of 300 to 1,600 tokens come in batches of 8.
-Case many_lengths() {
+Case played_case() {
     Case test = uniform_case(2, 4, 64, 300, 8);
     for (std::size_t i = 0; i < 64; ++i) {
         test.datasets[0].train[i].tokens += static_cast<std::int32_t>(i * 37 % 64) * 20;
@@ -44,7 +44,7 @@ std::vector<Plan> unlike_layouts(const Case& test) {
 }  // namespace
 
 TEST(LayoutPlayer, SaysTheSameWhateverWasPlayedBefore) {
-    const Case test = many_lengths();
+    const Case test = played_case();
     const std::vector<Plan> plans = unlike_layouts(test);
     const CostModel& costs = plans.front().costs;
     LayoutPlayer player(test.job, test.datasets, costs);

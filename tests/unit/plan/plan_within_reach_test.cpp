@@ -29,7 +29,7 @@ Case long_job(int ranks) {
     return test;
 }
 
-PlannedJob planned(const Case& test, double least_speed) {
+PlannedJob given_up_below(const Case& test, double least_speed) {
     return plan_job(test.job, test.model, test.datasets, test.cluster, nullptr, least_speed);
 }
 
@@ -38,20 +38,20 @@ PlannedJob planned_within_reach(const Case& test, double least_speed, std::int32
                              rounds);
 }
 
-double speed(const Case& test, const Plan& plan, std::int32_t rounds) {
+double predicted(const Case& test, const Plan& plan, std::int32_t rounds) {
     return whole_job_speed(test.job, plan, test.datasets, {}, rounds);
 }
 
 /// Whether a plan was kept that falls behind as played, as its prediction says.
 bool keeps_one(const Case& test, std::int32_t rounds) {
-    const PlannedJob whole = planned(test, 0.0);
-    const double reached = speed(test, whole.plan, rounds);
+    const PlannedJob whole = given_up_below(test, 0.0);
+    const double reached = predicted(test, whole.plan, rounds);
     bool keeps = false;
     for (int percent = 106; percent < 118; ++percent) {
         const double least = 0.01 * percent * reached;
-        const PlannedJob rough = planned(test, least);
+        const PlannedJob rough = given_up_below(test, least);
         if (!rough.report.falls_behind) continue;
-        const bool near = speed(test, rough.plan, rounds) >= within_reach * least;
+        const bool near = predicted(test, rough.plan, rounds) >= within_reach * least;
         const PlannedJob found = planned_within_reach(test, least, rounds);
         EXPECT_EQ(found.report.falls_behind, !near);
         EXPECT_EQ(to_text(found.plan), to_text(near ? whole.plan : rough.plan));
@@ -72,8 +72,8 @@ TEST(PlanWithinReach, OfUnlikeReplicasIsJudgedToo) {
     Case test = long_job(4);
     test.job.parallel.pipeline_stages.reset();
     test.job.parallel.deployment = {{2, 1, 1, {}}, {1, 2, 1, {}}};
-    const PlannedJob whole = planned(test, 0.0);
-    const double reached = speed(test, whole.plan, few_rounds);
+    const PlannedJob whole = given_up_below(test, 0.0);
+    const double reached = predicted(test, whole.plan, few_rounds);
     EXPECT_EQ(to_text(planned_within_reach(test, 0.5 * reached, few_rounds).plan),
               to_text(whole.plan));
     EXPECT_TRUE(planned_within_reach(test, 2.0 * reached, few_rounds).report.falls_behind);
