@@ -61,9 +61,9 @@ struct PlannedJob {
 /// where they are auto; with as many lanes, the joined products; with as many stages, the stages
 /// and max_in_flight.
 ///
-/// `least_speed`: tokens a second of all replicas together. Of a plan that does not reach it no more
-/// is of interest than that: where a replica falls behind its part, as large as its part of the
-/// ranks, that replica's layout is not searched to the end (PlanReport::falls_behind).
+/// `least_speed`: tokens a second of all replicas together. Of a plan that does not reach it no
+/// more is of interest than that: where a replica falls behind its part, as large as its part of
+/// the ranks, that replica's layout is not searched to the end (PlanReport::falls_behind).
 PlannedJob plan_job(const Job& job, const ModelSpec& model, std::span<const DatasetInfo> datasets,
                     const Cluster& cluster, const Plan* former = nullptr, double least_speed = 0.0);
 /// plan_job() without the report.
