@@ -1,13 +1,10 @@
 #include "io/hdf5_handle.h"
 
 #include <algorithm>
-#include <cstring>
-#include <memory>
 #include <utility>
 
 #include "base/error.h"
 #include "io/capped_problems.h"
-#include "io/checksum.h"
 #include "io/hdf5_version.h"
 #include "io/raw_file.h"
 
@@ -192,6 +189,7 @@ std::vector<std::string> root_names(hid_t file) {
 }
 
 Hdf5Handle make_bf16_type() {
+    const Hdf5Lock lock;
     Hdf5Handle type(H5Tcopy(H5T_IEEE_F32LE), H5Tclose);
     const bool made = H5Tset_fields(type.get(), 15, 7, 8, 0, 7) >= 0 &&
                       H5Tset_size(type.get(), 2) >= 0 && H5Tset_ebias(type.get(), 127) >= 0;
@@ -240,101 +238,6 @@ std::vector<std::int64_t> dataset_shape(hid_t dataset) {
     std::vector<hsize_t> extents(static_cast<std::size_t>(std::max(rank, 0)));
     H5Sget_simple_extent_dims(space.get(), extents.data(), nullptr);
     return {extents.begin(), extents.end()};
-}
-
-namespace {
-
-/// Chunks of whole rows along a dataset's first axis that Fletcher-32 alone protects, as base.h5
-/// has them.
-struct RowChunks {
-    std::vector<hsize_t> first;  ///< place of the chunk that is read
-    std::uint64_t rows = 0;      ///< of a chunk
-    std::uint64_t row_bytes = 0;
-
-    std::uint64_t bytes() const { return rows * row_bytes; }
-};
-
-/// None where the dataset is stored in another way, or its elements are not of `memory_type`.
-std::optional<RowChunks> row_chunks_of(hid_t dataset, hid_t memory_type) {
-    const Hdf5Handle type(H5Dget_type(dataset), H5Tclose);
-    const Hdf5Handle properties(H5Dget_create_plist(dataset), H5Pclose);
-    if (H5Tequal(type.get(), memory_type) <= 0) return std::nullopt;
-    if (H5Pget_layout(properties.get()) != H5D_CHUNKED) return std::nullopt;
-    std::size_t values = 0;
-    const bool protects = H5Pget_nfilters(properties.get()) == 1 &&
-                          H5Pget_filter2(properties.get(), 0, nullptr, &values, nullptr, 0, nullptr,
-                                         nullptr) == H5Z_FILTER_FLETCHER32;
-    if (!protects) return std::nullopt;
-    const std::vector<std::int64_t> shape = dataset_shape(dataset);
-    std::vector<hsize_t> chunk(shape.size());
-    H5Pget_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data());
-    RowChunks chunks{std::vector<hsize_t>(shape.size(), 0), chunk[0], H5Tget_size(type.get())};
-    for (std::size_t i = 1; i < shape.size(); ++i) {
-        if (chunk[i] != static_cast<hsize_t>(shape[i])) return std::nullopt;
-        chunks.row_bytes *= chunk[i];
-    }
-    return chunks;
-}
-
-/// Reads the chunk at chunks.first to `buffer`. False if it is not as it must be.
-bool read_chunk(hid_t dataset, const RowChunks& chunks, char* buffer) {
-    std::uint32_t sum = 0;
-    hsize_t stored = 0;
-    std::uint32_t skipped = 0;
-    const std::uint64_t bytes = chunks.bytes();
-    if (H5Dget_chunk_storage_size(dataset, chunks.first.data(), &stored) < 0) return false;
-    if (stored != bytes + fletcher32_bytes) return false;
-    if (H5Dread_chunk(dataset, H5P_DEFAULT, chunks.first.data(), &skipped, buffer) < 0) {
-        return false;
-    }
-    std::memcpy(&sum, buffer + bytes, sizeof(sum));
-    return skipped == 0 && fletcher32(buffer, bytes) == sum;
-}
-
-/// As H5Dread, without its copies and with a faster sum. False if a chunk is not as it must be:
-/// H5Dread says why.
-bool read_rows(hid_t dataset, RowChunks& chunks, std::uint64_t first, std::uint64_t count,
-               char* target) {
-    const auto buffer = std::make_unique_for_overwrite<char[]>(chunks.bytes() + fletcher32_bytes);
-    const std::uint64_t end = first + count;
-    while (first < end) {
-        const std::uint64_t in_chunk = first % chunks.rows;
-        chunks.first[0] = first - in_chunk;
-        if (!read_chunk(dataset, chunks, buffer.get())) return false;
-        const std::uint64_t rows = std::min(chunks.rows - in_chunk, end - first);
-        std::memcpy(target, buffer.get() + in_chunk * chunks.row_bytes, rows * chunks.row_bytes);
-        target += rows * chunks.row_bytes;
-        first += rows;
-    }
-    return true;
-}
-
-}  // namespace
-
-void read_hdf5_slab(hid_t dataset, hid_t memory_type, std::int64_t first, std::int64_t count,
-                    void* target, const std::string& where) {
-    const Hdf5Lock lock;
-    if (auto chunks = row_chunks_of(dataset, memory_type);
-        chunks && read_rows(dataset, *chunks, static_cast<std::uint64_t>(first),
-                            static_cast<std::uint64_t>(count), static_cast<char*>(target))) {
-        return;
-    }
-    const Hdf5Handle file_space(H5Dget_space(dataset), H5Sclose);
-    const auto shape = dataset_shape(dataset);
-    std::vector<hsize_t> start(shape.size(), 0);
-    std::vector<hsize_t> extent(shape.begin(), shape.end());
-    start[0] = static_cast<hsize_t>(first);
-    extent[0] = static_cast<hsize_t>(count);
-    const Hdf5Handle memory_space(
-        H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), H5Sclose);
-    const bool read = H5Sselect_hyperslab(file_space.get(), H5S_SELECT_SET, start.data(), nullptr,
-                                          extent.data(), nullptr) >= 0 &&
-                      H5Dread(dataset, memory_type, memory_space.get(), file_space.get(),
-                              H5P_DEFAULT, target) >= 0;
-    if (!read) {
-        throw InputError(where, "data cannot be read: " + hdf5_reason(),
-                         "the file is damaged or truncated; make it again or copy it again");
-    }
 }
 
 }  // namespace loratrain

@@ -9,7 +9,7 @@
 
 namespace loratrain {
 
-/// HDF5 in C++: a lock, owners of identifiers, files, types, attributes, slabs.
+/// HDF5 in C++: a lock, owners of identifiers, files, types, attributes.
 
 /// A lock for every use of HDF5, which is not thread-safe in all builds. While it is held, the
 /// library prints no errors.
@@ -73,10 +73,5 @@ void write_text_attribute(hid_t object, const std::string& name, const std::stri
 
 /// Extents of a dataset.
 std::vector<std::int64_t> dataset_shape(hid_t dataset);
-
-/// Reads elements [first, first + count) of the first axis, and all elements of the other axes, as
-/// `memory_type`. InputError at `where` if the data are damaged.
-void read_hdf5_slab(hid_t dataset, hid_t memory_type, std::int64_t first, std::int64_t count,
-                    void* target, const std::string& where);
 
 }  // namespace loratrain

@@ -62,6 +62,7 @@ void FrozenWeights::load(SharedLayers* shared_layers) {
             head_ = load_vocabulary(model.tie_word_embeddings ? embedding_name : head_name);
         }
     }
+    reader_.release();
 }
 
 void FrozenWeights::make_room(SharedLayers& shared_layers) {

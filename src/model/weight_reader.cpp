@@ -17,6 +17,16 @@ std::int64_t rows_of_block(std::int64_t row_bytes, std::int64_t rows) {
 
 }  // namespace
 
+char* WeightReader::host_block(std::size_t bytes) {
+    if (host_.size() < bytes) host_.resize(bytes);
+    return host_.data();
+}
+
+void WeightReader::release() {
+    host_ = {};
+    block_ = Buffer();
+}
+
 void WeightReader::load_rows(const std::string& name, const TensorPart& part,
                              const TensorView& target) {
     const bool whole = target.rows == part.whole.rows && target.cols == part.whole.cols;
@@ -28,14 +38,18 @@ void WeightReader::load_rows(const std::string& name, const TensorPart& part,
     const std::int64_t columns = part.whole.cols;
     const std::int64_t row_bytes = columns * static_cast<std::int64_t>(target.element_size());
     const std::int64_t at_once = rows_of_block(row_bytes, target.rows);
-    std::vector<char> host(static_cast<std::size_t>(at_once * row_bytes));
-    Buffer block = backend_.allocate(host.size(), "loading block");
+    const auto bytes = static_cast<std::size_t>(at_once * row_bytes);
+    char* const host = host_block(bytes);
+    if (block_.bytes() < bytes) {
+        block_ = Buffer();
+        block_ = backend_.allocate(bytes, "loading block");
+    }
     part.rows.for_each_piece(
         at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
-            source_.read_rows(name, first, matrix(host.data(), target.dtype, count, columns));
-            backend_.upload(block.data(), host.data(), static_cast<std::size_t>(count * row_bytes));
+            source_.read_rows(name, first, matrix(host, target.dtype, count, columns));
+            backend_.upload(block_.data(), host, static_cast<std::size_t>(count * row_bytes));
             backend_.copy(
-                {target.row_range(row, count), matrix(block.data(), target.dtype, count, columns)
+                {target.row_range(row, count), matrix(block_.data(), target.dtype, count, columns)
                                                    .col_range(part.first_col, target.cols)});
         });
     backend_.synchronize();
@@ -52,13 +66,13 @@ void WeightReader::load_linear(const std::string& name, const TensorPart& part,
                          scale_bytes(traits, target.cols)};
     const std::int64_t at_once = rows_of_block(static_cast<std::int64_t>(codes.whole), target.rows);
     const auto most = static_cast<std::size_t>(at_once);
-    std::vector<char> host_codes(most * codes.whole);
+    char* const host_codes = host_block(most * codes.whole);
     std::vector<float> host_scales(most * scales.whole / sizeof(float));
     part.rows.for_each_piece(
         at_once, [&](std::int64_t first, std::int64_t row, std::int64_t count) {
-            source_.read_codes(name, first, count, host_codes.data(), host_scales.data());
+            source_.read_codes(name, first, count, host_codes, host_scales.data());
             const WeightView rows = target.row_range(row, count);
-            upload_cut(rows.codes, host_codes.data(), count, codes);
+            upload_cut(rows.codes, host_codes, count, codes);
             upload_cut(rows.scales, reinterpret_cast<char*>(host_scales.data()), count, scales);
         });
     backend_.synchronize();

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "io/weights/base_weights.h"
@@ -33,6 +34,8 @@ class WeightReader {
     void load_linear(const std::string& name, const TensorPart& part, const WeightView& target);
     /// Whole rows of a linear straight into host memory, as the file has them.
     void read_linear(const std::string& name, const TensorPart& part, const WeightView& target);
+    /// Gives back the memory that loading needed; what is read after it takes it anew.
+    void release();
 
   private:
     /// Bytes of a row of codes or scales: of the whole, before those that are kept, and these.
@@ -44,8 +47,13 @@ class WeightReader {
     /// `rows` are moved together in place.
     void upload_cut(void* target, char* rows, std::int64_t count, const CodeCut& cut);
 
+    /// At least so many bytes of host_; what is read next takes their place.
+    char* host_block(std::size_t bytes);
+
     const WeightSource& source_;
     Backend& backend_;
+    std::vector<char> host_;  ///< kept: new pages for each tensor take as long as reading them
+    Buffer block_;
 };
 
 }  // namespace loratrain

@@ -1,8 +1,11 @@
 #include "session/weight_check.h"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -10,6 +13,7 @@
 #include "base/system.h"
 #include "base/task_progress.h"
 #include "base/tensor.h"
+#include "base/threads.h"
 #include "comm/collective.h"
 #include "io/files.h"
 #include "io/json_text.h"
@@ -73,27 +77,45 @@ void note(const Job& job, const WeightSource& weights) {
     warn_at_failure(write, "the next start compares the base weights with their checksums again: ");
 }
 
-std::uint64_t element_count_of(const BaseTensor& tensor) {
-    return static_cast<std::uint64_t>(element_count(tensor.shape));
+double element_count_of(const BaseTensor& tensor) {
+    return static_cast<double>(element_count(tensor.shape));
 }
 
-/// The tensors that lie in this rank's share of all elements, of a file of so many bytes.
+/// The tensors that lie in this rank's share of all elements.
+std::vector<const BaseTensor*> share_of(const MpiSession& mpi,
+                                        const std::vector<BaseTensor>& tensors, double all) {
+    std::vector<const BaseTensor*> share;
+    double before = 0.0;
+    for (const BaseTensor& tensor : tensors) {
+        if (static_cast<int>(before / all * mpi.size()) == mpi.rank()) share.push_back(&tensor);
+        before += element_count_of(tensor);
+    }
+    return share;
+}
+
+/// Compares this rank's share of a file of so many bytes.
 void check_share(const MpiSession& mpi, const WeightSource& weights, const std::string& what,
                  std::uint64_t bytes) {
     const std::vector<BaseTensor> tensors = base_tensors(weights.spec());
-    std::uint64_t all = 0;
+    double all = 0.0;
     for (const BaseTensor& tensor : tensors) all += element_count_of(tensor);
-    const double element_bytes = static_cast<double>(bytes) / static_cast<double>(all);
+    const double element_bytes = static_cast<double>(bytes) / all;
+    const std::vector<const BaseTensor*> share = share_of(mpi, tensors, all);
     TaskProgress progress("comparing " + what, bytes / static_cast<std::uint64_t>(mpi.size()));
+    std::vector<Problems> found(share.size());
+    std::atomic<std::uint64_t> not_shown = 0;
+    const auto shows = std::this_thread::get_id();
+    const auto threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    parallel_for(share.size(), threads, [&](std::size_t i) {
+        collect(found[i], [&] { weights.check_contents(share[i]->name); });
+        not_shown += static_cast<std::uint64_t>(element_bytes * element_count_of(*share[i]));
+        if (std::this_thread::get_id() == shows) progress.add(not_shown.exchange(0));
+    });
     Problems problems;
-    std::uint64_t before = 0;
-    for (const BaseTensor& tensor : tensors) {
-        const double place = static_cast<double>(before) / static_cast<double>(all);
-        before += element_count_of(tensor);
-        if (static_cast<int>(place * mpi.size()) != mpi.rank()) continue;
-        collect(problems, [&] { weights.check_contents(tensor.name); });
-        progress.add(static_cast<std::uint64_t>(element_bytes *
-                                                static_cast<double>(element_count_of(tensor))));
+    for (const Problems& of_tensor : found) {
+        for (const Problem& problem : of_tensor.list()) {
+            problems.add(problem.where, problem.what, problem.hint);
+        }
     }
     problems.throw_if_any();
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "io/capped_problems.h"
 #include "io/hdf5_handle.h"
+#include "io/hdf5_slab.h"
 #include "io/hdf5_storage.h"
 #include "io/tokens/token_formats.h"
 #include "io/tokens/token_rules.h"

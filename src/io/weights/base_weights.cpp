@@ -9,6 +9,7 @@
 #include "io/files.h"
 #include "io/float_convert.h"
 #include "io/hdf5_handle.h"
+#include "io/hdf5_slab.h"
 #include "io/hdf5_storage.h"
 #include "io/weights/base_layout.h"
 #include "io/weights/hf_config.h"
@@ -19,6 +20,7 @@ namespace loratrain {
 namespace {
 
 constexpr std::int64_t staging_bytes = 8 << 20;
+constexpr std::int64_t compared_bytes = 1 << 20;  ///< a chunk: whoever compares has threads itself
 
 class BaseFile : public WeightSource {
   public:
@@ -53,6 +55,7 @@ class BaseFile : public WeightSource {
     void read_effective(const std::string& name, std::int64_t first_row,
                         const TensorView& target) const;
     std::string where(const std::string& name) const { return path_ + ":" + name; }
+    Hdf5Handle open_dataset(const std::string& name) const;
     void read_block(hid_t dataset, const std::string& name, std::int64_t first, std::int64_t count,
                     void* target) const;
 
@@ -76,15 +79,31 @@ std::string BaseFile::checksum() const {
     return layout_.checksum + "-" + config.hex();
 }
 
+Hdf5Handle memory_type_of(const StoredTensor& stored) {
+    const Hdf5Lock lock;
+    switch (stored.type.elements) {
+        case StoredType::Elements::f32:
+            return {H5Tcopy(H5T_NATIVE_FLOAT), H5Tclose};
+        case StoredType::Elements::u8:
+            return {H5Tcopy(H5T_NATIVE_UINT8), H5Tclose};
+        case StoredType::Elements::bf16:
+            break;
+    }
+    if (stored.as_uint16) return {H5Tcopy(H5T_NATIVE_UINT16), H5Tclose};
+    return make_bf16_type();
+}
+
+Hdf5Handle BaseFile::open_dataset(const std::string& name) const {
+    const Hdf5Lock lock;
+    return {H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose};
+}
+
 void BaseFile::read_block(hid_t dataset, const std::string& name, std::int64_t first,
                           std::int64_t count, void* target) const {
     const StoredTensor& stored = layout_.tensors.at(name);
-    const Hdf5Handle bf16 = make_bf16_type();
-    const hid_t bf16_bits = stored.as_uint16 ? H5T_NATIVE_UINT16 : bf16.get();
-    hid_t type = H5T_NATIVE_FLOAT;
-    if (stored.type.elements == StoredType::Elements::bf16) type = bf16_bits;
-    if (stored.type.elements == StoredType::Elements::u8) type = H5T_NATIVE_UINT8;
-    read_hdf5_slab(dataset, type, first, stored.vector ? stored.cols : count, target, where(name));
+    const Hdf5Handle type = memory_type_of(stored);
+    read_hdf5_slab(dataset, type.get(), first, stored.vector ? stored.cols : count, target,
+                   where(name));
 }
 
 void BaseFile::check_contents(const std::string& name) const {
@@ -94,10 +113,9 @@ void BaseFile::check_contents(const std::string& name) const {
 
 void BaseFile::check_dataset(const std::string& name) const {
     const StoredTensor& stored = layout_.tensors.at(name);
-    const Hdf5Lock lock;
-    const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Handle dataset = open_dataset(name);
     const std::int64_t row_bytes = stored.row_bytes();
-    const auto block = std::clamp<std::int64_t>(staging_bytes / row_bytes, 1, stored.rows);
+    const auto block = std::clamp<std::int64_t>(compared_bytes / row_bytes, 1, stored.rows);
     std::vector<char> staging(static_cast<std::size_t>(block * row_bytes));
     Checksum checksum;
     for (std::int64_t done = 0; done < stored.rows; done += block) {
@@ -115,7 +133,7 @@ void BaseFile::check_dataset(const std::string& name) const {
 
 void BaseFile::read_dataset(const std::string& name, std::int64_t first, std::int64_t count,
                             void* target) const {
-    const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Handle dataset = open_dataset(name);
     const bool bytes = layout_.tensors.at(name).type.elements == StoredType::Elements::u8;
     read_hdf5_slab(dataset.get(), bytes ? H5T_NATIVE_UINT8 : H5T_NATIVE_FLOAT, first, count, target,
                    where(name));
@@ -216,8 +234,7 @@ void BaseFile::read_rows(const std::string& name, std::int64_t first_row,
                     ", columns ", target.cols, " of ", cols);
     if (target.rows == 0) return;
     if (stored.quantized()) return read_effective(name, first_row, target);
-    const Hdf5Lock lock;
-    const Hdf5Handle dataset(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose);
+    const Hdf5Handle dataset = open_dataset(name);
     const bool f32 = stored.type.elements == StoredType::Elements::f32;
     const bool same = (f32 ? DType::f32 : DType::bf16) == target.dtype;
     if (same && (target.ld == target.cols || target.rows == 1)) {

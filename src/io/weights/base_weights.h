@@ -46,7 +46,7 @@ class WeightSource {
     virtual void read_codes(const std::string& name, std::int64_t first_row, std::int64_t count,
                             void* codes, float* scales) const;
     /// Compares the whole tensor with the checksum in its file; throws InputError if they differ. A
-    /// generator has nothing to compare.
+    /// generator has nothing to compare. Several threads may compare tensors at once.
     virtual void check_contents(const std::string& /*name*/) const {}
     /// The whole tensor as a random matrix that a backend can fill in place; none = use
     /// read_rows().
