@@ -87,7 +87,9 @@ CheckpointWriter::~CheckpointWriter() {
 void CheckpointWriter::write(AdapterId adapter, const std::vector<TensorSource>& stored,
                              const AdapterBank::Counters& counters) {
     const std::string name = stored_adapter_name(job_.adapter(adapter));
-    checksums_[name] = write_stored_adapter((temporary_ / name).string(), stored, counters);
+    std::string checksum = write_stored_adapter((temporary_ / name).string(), stored, counters);
+    const std::scoped_lock lock(checksums_are_in_use_);
+    checksums_[name] = std::move(checksum);
 }
 
 void CheckpointWriter::keep(AdapterId adapter) {
@@ -96,6 +98,7 @@ void CheckpointWriter::keep(AdapterId adapter) {
     if (!stored_) stored_.emplace(folder_);
     std::string checksum = stored_->copy(name, temporary_);
     if (!checksum.empty()) {
+        const std::scoped_lock lock(checksums_are_in_use_);
         checksums_[name] = std::move(checksum);
         return;
     }
@@ -120,7 +123,7 @@ BackgroundCheckpoint::BackgroundCheckpoint(const Job& job, const Plan& plan,
     : job_(job), plan_(plan), writer_(job, identity, round, root), beside_(beside) {}
 
 BackgroundCheckpoint::~BackgroundCheckpoint() {
-    if (writing_.valid()) writing_.wait();
+    for (const std::shared_future<void>& file : writing_) file.wait();
 }
 
 void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
@@ -128,7 +131,7 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
     auto& parts = parts_[key.adapter];
     parts[key.part] = std::move(values);
     if (parts.size() < std::size(stored_parts)) return;
-    write([this, adapter = key.adapter, parts = std::move(parts), counters]() mutable {
+    auto work = [this, adapter = key.adapter, parts = std::move(parts), counters]() mutable {
         std::vector<TensorSource> stored;
         for (const StoredPart& part : stored_parts) {
             const AdapterParts::ByRank& by_rank = parts.at(part.part);
@@ -139,7 +142,8 @@ void BackgroundCheckpoint::add(const PartKey& key, AdapterParts::ByRank values,
         }
         writer_.write(adapter, stored, counters);
         parts.clear();  // not kept until the next write
-    });
+    };
+    write(std::move(work), beside_ == Beside::nothing);
     parts_.erase(key.adapter);
 }
 
@@ -151,23 +155,32 @@ void BackgroundCheckpoint::complete(RunState state) {
     write([this, state = std::move(state)] { writer_.complete(state); });
 }
 
-void BackgroundCheckpoint::write(std::function<void()> work) {
-    auto before = std::make_shared<std::future<void>>(std::move(writing_));
-    writing_ = std::async(std::launch::async, [this, before, work = std::move(work)] {
-        if (before->valid()) before->get();
+void BackgroundCheckpoint::write(std::function<void()> work, bool beside_others) {
+    std::vector<std::shared_future<void>> before;
+    if (!beside_others) before = writing_;
+    writing_.push_back(std::async(std::launch::async, [this, before, work = std::move(work)] {
+        for (const std::shared_future<void>& file : before) file.get();
         const auto start = std::chrono::steady_clock::now();
         work_beside(beside_, work);
         seconds_ += seconds_since(start);
-    });
+    }));
 }
 
 bool BackgroundCheckpoint::idle() const {
-    return !writing_.valid() ||
-           writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    return std::ranges::all_of(writing_, [](const std::shared_future<void>& file) {
+        return file.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
+}
+
+void BackgroundCheckpoint::wait_for_all_but(std::size_t files) {
+    while (writing_.size() > files) {
+        writing_.front().get();
+        writing_.erase(writing_.begin());
+    }
 }
 
 double BackgroundCheckpoint::finish() {
-    if (writing_.valid()) writing_.get();
+    wait_for_all_but(0);
     return seconds_;
 }
 

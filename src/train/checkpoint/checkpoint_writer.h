@@ -1,10 +1,13 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <future>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +48,8 @@ class CheckpointWriter {
     CheckpointWriter(const CheckpointWriter&) = delete;
     CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-    /// Writes the file of an adapter. `stored`: the tensors of all stored parts.
+    /// Writes the file of an adapter. `stored`: the tensors of all stored parts. Several threads
+    /// may write files of different adapters.
     void write(AdapterId adapter, const std::vector<TensorSource>& stored,
                const AdapterBank::Counters& counters);
     /// Takes the file of an adapter that is released from the newest checkpoint: it has not changed
@@ -60,12 +64,14 @@ class CheckpointWriter {
     std::filesystem::path folder_;
     std::filesystem::path target_;
     std::filesystem::path temporary_;
-    std::optional<StoredFiles> stored_;             ///< once an adapter's file is kept
+    std::optional<StoredFiles> stored_;  ///< once an adapter's file is kept
+    std::mutex checksums_are_in_use_;
     std::map<std::string, std::string> checksums_;  ///< known already, by file name
 };
 
-/// Drives a CheckpointWriter on threads of its own, one file after the other. Job, plan and
-/// identity must not change meanwhile. Rank 0 of a worker only.
+/// Drives a CheckpointWriter on threads of its own: beside training one file after the other, else
+/// files of adapters at the same time. Job, plan and identity must not change meanwhile. Rank 0 of
+/// a worker only.
 class BackgroundCheckpoint {
   public:
     /// The arguments outlive it. `root` as CheckpointWriter's.
@@ -88,19 +94,23 @@ class BackgroundCheckpoint {
 
     /// True if nothing is being written.
     bool idle() const;
-    /// Waits until idle(), and rethrows what writing threw. Returns the seconds that writing took.
+    /// Waits until at most so many files are being written, and rethrows what writing threw.
+    void wait_for_all_but(std::size_t files);
+    /// Waits until idle(), and rethrows what writing threw. Returns the seconds that writing took,
+    /// of all files together.
     double finish();
 
   private:
-    void write(std::function<void()> work);
+    /// `beside_others`: it need not wait for what is being written.
+    void write(std::function<void()> work, bool beside_others = false);
 
     const Job& job_;
     const Plan& plan_;
     CheckpointWriter writer_;
     Beside beside_;
     std::map<AdapterId, std::map<StatePart, AdapterParts::ByRank>> parts_;
-    double seconds_ = 0.0;
-    std::future<void> writing_;
+    std::atomic<double> seconds_ = 0.0;
+    std::vector<std::shared_future<void>> writing_;  ///< in the order of their beginning
 };
 
 }  // namespace loratrain

@@ -13,6 +13,12 @@
 
 namespace loratrain {
 
+namespace {
+
+constexpr std::size_t files_at_once = 4;  ///< of adapters, where memory holds all their copies
+
+}  // namespace
+
 // ---- when
 
 bool CheckpointService::is_due(std::int32_t round) const {
@@ -189,12 +195,13 @@ void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunSt
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
                                state.round, root, Beside::nothing);
     files_now_ = &files;
+    const std::size_t at_once = copies_would_fit() ? files_at_once : 1;
     for (const AdapterId a : adapters) {
         if (worker_.ranks.residence(a) == Residence::released) files.keep(a);
         if (!worker_.holds(a)) continue;
         worker_.stream.copy_states({a});
         worker_.stream.finish_orders();
-        files.finish();  // its copies are given back before the next are made
+        files.wait_for_all_but(at_once - 1);  // copies are given back before the next are made
     }
     files_now_ = nullptr;
     files.complete(state);
