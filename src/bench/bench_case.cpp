@@ -1,7 +1,9 @@
 #include "bench/bench_case.h"
 
+#include <algorithm>
 #include <array>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/job_words.h"
 #include "plan/deploy/make_plan.h"
@@ -89,6 +91,13 @@ void BenchCase::plan_with(const CostModel& costs) {
 
 void BenchCase::make() {
     plan = make_plan(job, inputs.weights->spec(), inputs.infos, cluster);
+    const std::size_t planned = plan.first_admitted.size();
+    if (planned < std::min(job.adapters.size(), most_admitted(job))) {
+        const std::string fit = cat(planned, planned == 1 ? " does" : " do");
+        throw InputError("--adapters",
+                         cat(job.adapters.size(), " do not fit in memory at once; ", fit),
+                         "give fewer, or a smaller --rank");
+    }
     plan.first_admitted.clear();
     for (std::size_t a = 0; a < job.adapters.size(); ++a) {
         plan.first_admitted.push_back(static_cast<AdapterId>(a));

@@ -27,7 +27,9 @@ struct BenchCase {
     Job job;
     JobInputs inputs;
     Cluster cluster;
-    Plan plan;  ///< all adapters are resident, even if the policy trains one at a time
+    /// All adapters are resident, even if the policy trains one at a time. InputError if the memory
+    /// holds fewer.
+    Plan plan;
 
   private:
     void make();

@@ -182,6 +182,8 @@ class CommandLine(BadInputTest):
                 (["import-hf", "dir"], ["needs 2 arguments"]),
                 (["import-hf", "dir", "out.h5", "--dtype", "fp8"], ["'fp8'"]),
                 (["bench", "--heads", "7"], ["--heads"]),
+                (["bench", "--backend", "cpu", "--adapters", "2000", "--rank", "1024", "--hidden", "1024", "--heads", "16"],
+                 ["2000 do not fit in memory at once"]),
                 (["bnech"], ["did you mean bench"]),
                 (["trian"], ["unknown command 'trian'", "to train, write loratrain JOB.yaml"]),
                 (["elephant"], ["unknown command 'elephant', and no file has this name"])):
