@@ -20,8 +20,8 @@ using PartSizes = std::array<std::int64_t, 3>;
 /// How rotary frequencies are made (names of HF `rope_type`). inv_freq_j = theta^(-2j/D), then
 ///   linear: inv_freq / factor
 ///   llama3, yarn: wavelength-dependent interpolation, see model/rope_frequencies.h
-///   longrope: inv_freq_j / short_factors[j] (Ding et al. 2024, "LongRoPE"), for samples of at most
-///   original_max_position tokens
+///   longrope: inv_freq_j / short_factors[j] in samples of at most original_max_position tokens,
+///   inv_freq_j / long_factors[j] in longer ones (Ding et al. 2024, "LongRoPE")
 enum class RopeType : std::uint8_t { standard, linear, llama3, yarn, longrope };
 
 struct RopeSpec {
@@ -35,8 +35,10 @@ struct RopeSpec {
     double beta_fast = 32.0;
     double beta_slow = 1.0;
     bool truncate = true;
-    double attention_factor = 1.0;        ///< what is rotated of q and k is so much longer
-    std::vector<double> short_factors{};  ///< of longrope, one for each pair
+    double attention_factor = 1.0;  ///< what is rotated of q and k is so much longer
+    // Of longrope, one for each pair.
+    std::vector<double> short_factors{};
+    std::vector<double> long_factors{};
     double rotated = 1.0;      ///< share of a head that is rotated, from its first column on
     bool interleaved = false;  ///< pairs are neighbours, not columns of two halves (glm4)
     /// Rotated q times 1 + beta ln(1 + floor(position / original_max_position)); 0: not.
@@ -86,6 +88,8 @@ struct AttentionSpec {
 
 /// Columns of a head that are rotated.
 std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope);
+/// Frequencies of a head: one for each rotated pair, and of longrope one more for long samples.
+std::int64_t frequency_count(std::int64_t head_dim, const RopeSpec& rope);
 
 /// Which linears make q, k, v, z, b and a of a gated delta net.
 enum class DeltaLinears : std::uint8_t {

@@ -17,6 +17,11 @@ std::int64_t rotary_dim(std::int64_t head_dim, const RopeSpec& rope) {
     return static_cast<std::int64_t>(static_cast<double>(head_dim) * rope.rotated);
 }
 
+std::int64_t frequency_count(std::int64_t head_dim, const RopeSpec& rope) {
+    const std::int64_t pairs = rotary_dim(head_dim, rope) / 2;
+    return rope.type == RopeType::longrope ? 2 * pairs : pairs;
+}
+
 void ModelSpec::set_layers(const std::vector<LayerSpec>& each) {
     descriptions.clear();
     description_of.clear();
@@ -53,12 +58,12 @@ std::vector<const RopeSpec*> ropes_of(const ModelSpec& spec) {
     return ropes;
 }
 
-std::int64_t most_positions(const ModelSpec& spec) {
+std::int32_t short_length(const ModelSpec& spec) {
     std::int64_t most = std::numeric_limits<std::int32_t>::max();
     for (const RopeSpec* rope : ropes_of(spec)) {
         if (rope->type == RopeType::longrope) most = std::min(most, rope->original_max_position);
     }
-    return most;
+    return static_cast<std::int32_t>(most);
 }
 
 bool has_experts(const ModelSpec& spec) {

@@ -109,9 +109,9 @@ void for_layers(const ModelSpec& spec, std::int64_t first, std::int64_t count, c
 
 /// The different ways in which layers rotate q and k, in the order of layers.
 std::vector<const RopeSpec*> ropes_of(const ModelSpec& spec);
-/// Most tokens of a sample: the positions that longrope's factors are for, otherwise as many as an
+/// Most tokens of a sample that longrope's short factors rotate; without longrope as many as an
 /// int32 counts.
-std::int64_t most_positions(const ModelSpec& spec);
+std::int32_t short_length(const ModelSpec& spec);
 
 /// Whether a layer has experts.
 bool has_experts(const ModelSpec& spec);

@@ -76,7 +76,7 @@ struct ExpertWeights {
 
 struct LayerWeights {
     LayerSpec spec;
-    const float* inv_freq = nullptr;                  ///< of its rope
+    const float* inv_freq = nullptr;                  ///< rope_frequencies() of its rope
     std::array<Buffer, layer_tensor_count> tensors;   ///< empty where the layer has none
     std::array<float, layer_tensor_count> numbers{};  ///< those of is_on_host()
     ExpertWeights experts;

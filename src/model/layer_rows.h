@@ -17,6 +17,7 @@ struct LayerRows {
     std::int64_t first_sample = 0;  ///< number of its first sample in the microbatch
     std::vector<LoraSegment> segments;
     std::vector<std::int32_t> offsets;  ///< packed.host_offsets
+    std::vector<std::int32_t> lengths;  ///< of samples, also of their earlier rows in a TextCache
     PackedRows packed;
 
     /// Adapter of each segment. The slot number of a segment is its position.

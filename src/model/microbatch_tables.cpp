@@ -54,6 +54,10 @@ void MicrobatchTables::set(const Job& job, const Microbatch& microbatch, const M
     whole_.evaluation = terms.evaluation;
     whole_.base_alone = terms.base_alone;
     whole_.offsets.assign(from.offsets.begin(), from.offsets.end());
+    whole_.lengths.clear();
+    for (const std::int32_t end : from.offsets.subspan(1)) {
+        whole_.lengths.push_back(from.positions[static_cast<std::size_t>(end) - 1] + 1);
+    }
     upload(tables_[ids], from.token_ids);
     upload(tables_[positions], from.positions);
     upload(tables_[sample_ids], from.sample_ids);
@@ -132,6 +136,9 @@ void MicrobatchTables::set_part(const Job& job, const AdapterSpan& adapters,
         if (row < 0) ++part.first_sample;
         if (row >= 0 && row <= part.tokens) part.offsets.push_back(static_cast<std::int32_t>(row));
     }
+    const auto samples = part.offsets.size() - 1;
+    const auto first = whole_.lengths.begin() + part.first_sample;
+    part.lengths.assign(first, first + static_cast<std::ptrdiff_t>(samples));
     upload(device_offsets, part.offsets);
     part.packed = {part.tokens,
                    std::ssize(part.offsets) - 1,

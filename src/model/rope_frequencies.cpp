@@ -58,23 +58,35 @@ float yarn_frequency(float power, std::int64_t j, const YarnRange& range, double
     return product(interpolated, 1.0F - kept) + product(1.0F / power, kept);
 }
 
+/// theta^(2j/dim)
+float power_of(const RopeSpec& rope, std::int64_t dim, std::int64_t j) {
+    const float exponent = static_cast<float>(2 * j) / static_cast<float>(dim);
+    return static_cast<float>(std::pow(rope.theta, double{exponent}));
+}
+
+std::vector<float> longrope_frequencies(const RopeSpec& rope, std::int64_t dim) {
+    std::vector<float> frequencies;
+    for (const std::vector<double>* factors : {&rope.short_factors, &rope.long_factors}) {
+        for (std::int64_t j = 0; j < dim / 2; ++j) {
+            const auto factor = static_cast<float>(factors->at(static_cast<std::size_t>(j)));
+            frequencies.push_back(1.0F / product(factor, power_of(rope, dim, j)));
+        }
+    }
+    return frequencies;
+}
+
 }  // namespace
 
 std::vector<float> rope_frequencies(const RopeSpec& rope, std::int64_t dim) {
+    if (rope.type == RopeType::longrope) return longrope_frequencies(rope, dim);
     std::vector<float> frequencies;
-    const bool has_factors = rope.type == RopeType::longrope;
     for (std::int64_t j = 0; j < dim / 2; ++j) {
-        const float exponent = static_cast<float>(2 * j) / static_cast<float>(dim);
-        const auto power = static_cast<float>(std::pow(rope.theta, double{exponent}));
+        const float power = power_of(rope, dim, j);
         float inv_freq = 1.0F / power;
         if (rope.type == RopeType::linear) inv_freq /= static_cast<float>(rope.factor);
         if (rope.type == RopeType::llama3) inv_freq = llama3_frequency(inv_freq, rope);
         if (rope.type == RopeType::yarn) {
             inv_freq = yarn_frequency(power, j, yarn_range(rope, dim), rope.factor);
-        }
-        if (has_factors) {
-            const auto factor = static_cast<float>(rope.short_factors[static_cast<std::size_t>(j)]);
-            inv_freq = 1.0F / product(factor, power);
         }
         frequencies.push_back(inv_freq);
     }

@@ -24,7 +24,8 @@ class TextCache {
     /// Forgets all texts and makes room for rooms[i] tokens of text i. At most text_room() of both.
     void begin(std::span<const std::int64_t> rooms);
     /// Sets what the rows of the next forward are; they have one sample per text, from text `first`
-    /// on. All prompts come before the first next tokens.
+    /// on. All prompts come before the first next tokens; later, as a prompt again, a whole text
+    /// may replace what is kept of it.
     void expect(Rows rows, std::int64_t first);
 
     // Operators of a layer, which read and keep what the cache has of it. `layer` counts from the

@@ -63,12 +63,14 @@ Generator::Generator(Parts parts)
     : parts_(std::move(parts)),
       view_(view_of(parts_.plan,
                     parts_.plan.replicas[place_of(parts_.plan, parts_.mpi.rank()).replica])),
-      stage_index_(place_of(parts_.plan, parts_.mpi.rank()).stage) {}
+      stage_index_(place_of(parts_.plan, parts_.mpi.rank()).stage),
+      short_length_(short_length(view_.lane_model)) {}
 
 std::int64_t Generator::room(const TextOrder& order) const {
-    const std::int64_t most = most_positions(view_.lane_model);
     const std::int64_t tokens = std::ssize(order.prompt.tokens);
-    return std::max(tokens, std::min(most, tokens + order.max_new_tokens));
+    const std::int64_t all = tokens + order.max_new_tokens;
+    if (tokens > short_length_ || view_.replica.microbatch_tokens > short_length_) return all;
+    return std::min(short_length_, all);
 }
 
 int Generator::last_rank(std::int32_t lane) const {
@@ -144,8 +146,23 @@ std::vector<GeneratedText> Generator::write_batch(Orders orders) {
          part = prompts_from(batch, part.first + part.count)) {
         write_tokens(batch, part, TextCache::Rows::prompts);
     }
-    while (any_left()) write_tokens(batch, {0, orders.size()}, TextCache::Rows::next);
+    while (any_left()) {
+        compute_anew(batch);
+        write_tokens(batch, {0, orders.size()}, TextCache::Rows::next);
+    }
     return batch.texts;
+}
+
+void Generator::compute_anew(Batch& batch) {
+    for (std::size_t i = 0; i < batch.texts.size(); ++i) {
+        Row& row = batch.rows[i];
+        if (row.position != short_length_ || batch.is_full(i)) continue;
+        const Row newest = std::exchange(row, {batch.texts[i].prompt.tokens});
+        const std::vector<std::int32_t>& written = batch.texts[i].tokens;
+        row.tokens.insert(row.tokens.end(), written.begin(), written.end());
+        forward(batch, {i, 1}, TextCache::Rows::prompts);
+        row = newest;
+    }
 }
 
 void Generator::write_tokens(Batch& batch, const Part& part, TextCache::Rows what) {

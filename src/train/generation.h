@@ -27,9 +27,10 @@ std::string texts_notice(const std::string& adapter, const std::vector<Generated
 /// token or max_new_tokens. Texts of all adapters are written together, with policy mlora one
 /// adapter's at a time, in batches for which there is room (text_room()). The first forwards of a
 /// batch have whole prompts, as many as a microbatch holds. Each later forward has one token of
-/// each text; what layers need of earlier ones is kept (TextCache). A batch has the same rows in
-/// all these forwards: texts that have ended are computed on, and the result is dropped. Collective
-/// over the ranks of a replica.
+/// each text; what layers need of earlier ones is kept (TextCache), and computed anew where a text
+/// becomes so long that longrope has other factors. A batch has the same rows in all these
+/// forwards: texts that have ended are computed on, and the result is dropped. Collective over the
+/// ranks of a replica.
 class Generator {
   public:
     struct Parts {
@@ -74,13 +75,16 @@ class Generator {
     /// The prompts from `first` on that one forward takes.
     Part prompts_from(const Batch& batch, std::size_t first) const;
     std::vector<GeneratedText> write_batch(Orders orders);
+    /// Computes what is kept of texts that become longer than short_length() by the next token.
+    void compute_anew(Batch& batch);
     /// Computes the rows of the part's texts, and adds to each text its next token.
     void write_tokens(Batch& batch, const Part& part, TextCache::Rows what);
     std::vector<ChosenToken> choose(std::span<const TokenDraw> draws);
     std::vector<ChosenToken> likely_of_lanes(std::span<const TokenDraw> draws);
     std::vector<ChosenToken> drawn_of_lanes(std::span<const TokenDraw> draws);
     void forward(const Batch& batch, const Part& part, TextCache::Rows what);
-    /// Most tokens of a prompt and its text together.
+    /// Most tokens of a prompt and its text together: no more than short_length() if a microbatch
+    /// does not hold a text that becomes longer.
     std::int64_t room(const TextOrder& order) const;
     bool is_last_stage() const { return stage_index_ + 1 == view_.replica.stages.size(); }
     /// Rank in Parts::replica of a lane of the last stage.
@@ -89,6 +93,7 @@ class Generator {
     Parts parts_;
     ReplicaView view_;
     std::size_t stage_index_;
+    std::int64_t short_length_;
 };
 
 }  // namespace loratrain

@@ -44,7 +44,7 @@ LOGITS = 1e-4
 MODEL_FILES = {"smollm3": "transformers/base", "seed_oss": "transformers/base", "olmo2": "transformers/base",
                "olmo3": "transformers/base", "qwen2_window": "qwen2", "qwen3_yarn": "qwen3",
                "gemma3_text": "gemma3", "gemma3": "gemma3_mm", "qwen2_5_vl": "qwen2_5_vl", "qwen3_vl": "qwen3_vl", "qwen3_5_moe": "qwen3_5", "ministral3": "mistral",
-               "phi3_window": "phi3", "mistral_window": "mistral", "hunyuan_v1_dense": "hunyuan_v1",
+               "phi3_long": "phi3", "phi3_window": "phi3", "mistral_window": "mistral", "hunyuan_v1_dense": "hunyuan_v1",
                **dict.fromkeys(("ernie4_5", "ernie4_5_bias"), "llama")}  # whose class it extends
 
 

@@ -56,13 +56,19 @@ class Generation(TextsTest):
                     self.check(family, name, f"{family}-{name}")
 
     def test_families_on_lanes(self):
-        for family in ("gemma2", "olmo3", "gpt_oss"):
+        for family in ("gemma2", "olmo3", "gpt_oss", "phi3_long"):
             for name in TEXTS[family]:
                 with self.subTest(family=family, adapter=name):
                     job = self.job_of(family, [name], f"{family}-{name}", 64)
                     job["parallel"]["deployment"] = [{"tp": 2}]
                     self.succeed(run([self.write_job(job)], 2))
                     self.check(family, name, f"{family}-{name}")
+
+    def test_longrope_in_a_pipeline(self):
+        """Texts come to be longer than the original length while others are."""
+        job = self.job_of("phi3_long", ["b_r8_attn"], "run", 64)
+        self.succeed(run([self.write_job(job)], 2))
+        self.check("phi3_long", "b_r8_attn", "run")
 
     def test_pipelines_lanes_and_replicas(self):
         """Small microbatches: prompts come in several batches."""

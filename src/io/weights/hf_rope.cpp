@@ -104,14 +104,14 @@ std::vector<double> read_factors(JsonReader& rope, const char* key) {
     for (const Json& value : list.is_array() ? list : Json::array()) {
         if (value.is_number() && value.get<double>() > 0.0) factors.push_back(value.get<double>());
     }
-    if (!list.is_array() || factors.size() != list.size()) {
-        rope.wrong(key, "must be a list of numbers above 0");
-    }
-    return factors;
+    if (!factors.empty() && factors.size() == list.size()) return factors;
+    rope.wrong(key, "must be a list of numbers above 0");
+    return {};
 }
 
 void read_longrope(JsonReader& rope, const RopeSource& source, RopeSpec& spec) {
     spec.short_factors = read_factors(rope, "short_factor");
+    spec.long_factors = read_factors(rope, "long_factor");
     spec.original_max_position = read_original_positions(rope, source);
     const auto trained = static_cast<double>(spec.original_max_position);
     const double longer = static_cast<double>(positions_of(source)) / trained;
@@ -272,9 +272,13 @@ void check_longrope(JsonReader& config, const RopeDefaults& defaults, std::int64
     if (!defaults.longrope)
         config.add("longrope is not a setting of this family", not_rotated_here);
     const std::int64_t pairs = rotary_dim(head_dim, rope) / 2;
-    if (std::ssize(rope.short_factors) == pairs) return;
-    config.add(cat("short_factor has ", rope.short_factors.size(), " numbers, must have one for ",
-                   "each of the ", pairs, " rotated pairs"));
+    const auto check = [&](const char* key, const std::vector<double>& factors) {
+        if (factors.empty() || std::ssize(factors) == pairs) return;
+        config.add(cat(key, " has ", factors.size(), " numbers, must have one for each of the ",
+                       pairs, " rotated pairs"));
+    };
+    check("short_factor", rope.short_factors);
+    check("long_factor", rope.long_factors);
 }
 
 void check_rope(JsonReader& config, const RopeDefaults& defaults, std::int64_t head_dim,

@@ -150,7 +150,25 @@ void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool back
         op.scale_beta = static_cast<float>(rotation.query_beta);
         op.scale_period = static_cast<float>(rotation.original_max_position);
     }
+    if (rotation.type == RopeType::longrope) return rope_by_length(op, at);
     tools_.backend.rope(op);
+}
+
+void AttentionSublayer::rope_by_length(const Rope& all, const LayerSite& at) const {
+    const std::int64_t short_length = at.attention().rope->original_max_position;
+    const PackedRows& rows = at.rows.packed;
+    const auto is_long = [&](std::int64_t sample) {
+        return at.rows.lengths[static_cast<std::size_t>(sample)] > short_length;
+    };
+    for (std::int64_t first = 0, end = 0; first < rows.samples; first = end) {
+        while (end < rows.samples && is_long(end) == is_long(first)) ++end;
+        const std::int64_t row = rows.host_offsets[first];
+        Rope op = all;
+        op.x = all.x.row_range(row, rows.host_offsets[end] - row);
+        op.positions += row;
+        if (is_long(first)) op.inv_freq += op.rotated() / 2;
+        tools_.backend.rope(op);
+    }
 }
 
 void AttentionSublayer::project_gated(const LayerSite& at, const Branch& branch) const {

@@ -53,6 +53,8 @@ class AttentionSublayer final : public Sublayer {
     Scratch lease_sums(const LayerSite& at, std::int64_t sums) const;
     /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
     void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
+    /// Longrope: an operator for each run of samples that have the same factors.
+    void rope_by_length(const Rope& all, const LayerSite& at) const;
     /// Branch::OutputOf of q, k, v as projected.
     TensorView projected(const LayerSite& at, int i, const TensorView& spare) const;
     /// From the branch's gradient to that of what attention made, and the gradients of o's LoRA.

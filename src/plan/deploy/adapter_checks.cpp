@@ -79,7 +79,6 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     const std::string key = cat("datasets.", dataset.name);
     samples(key + ".path", dataset.path, info.train);
     lengths(key + ".path", info.train, info.group_samples, most, hint_longer, limit);
-    positions(key + ".path", info.train);
     for (const AdapterJob& adapter : job_.adapters) {
         if (adapter.dataset != id || adapter.ended || !adapter.loss.is_contrastive()) continue;
         compared(adapter, info, most, hint_longer, limit);
@@ -89,20 +88,6 @@ void AdapterChecks::dataset(DatasetId id, const DatasetInfo& info, std::int64_t 
     const std::string eval_key = key + (own_file ? ".eval_path" : ".eval_split");
     samples(eval_key, own_file ? dataset.eval_path : "the split", info.eval);
     lengths(eval_key, info.eval, info.group_samples, most, hint_longer, limit);
-    positions(eval_key, info.eval);
-}
-
-void AdapterChecks::positions(const std::string& key, const std::vector<SampleInfo>& samples) {
-    const std::int64_t most = most_positions(model_);
-    const auto longer = std::count_if(samples.begin(), samples.end(),
-                                      [&](const SampleInfo& s) { return s.tokens > most; });
-    if (longer == 0) return;
-    problems_.add(where(key),
-                  cat(longer, longer == 1 ? " sample has" : " samples have", " more tokens than ",
-                      "original_max_position_embeddings ", most,
-                      " of this model with longrope; longer samples would need its long_factor"),
-                  cat("set max_seq_len: ", most,
-                      ", with over_length: truncate or drop; long_factor is not supported"));
 }
 
 void AdapterChecks::samples(const std::string& key, const std::string& path,

@@ -46,8 +46,6 @@ class AdapterChecks {
     void check_growing(const AdapterJob& adapter);
     void samples(const std::string& key, const std::string& path,
                  const std::vector<SampleInfo>& samples);
-    /// Checks that no sample is longer than the positions that longrope's factors are for.
-    void positions(const std::string& key, const std::vector<SampleInfo>& samples);
     /// For losses that compare samples with each other: checks that the compared samples fit into
     /// one microbatch, and that there is something to compare.
     void compared(const AdapterJob& adapter, const DatasetInfo& info, std::int64_t most,

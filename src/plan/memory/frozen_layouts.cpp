@@ -197,7 +197,7 @@ std::uint64_t frozen_bytes(const ReplicaView& view, const StagePlan& stage) {
     if (stage.has_head && !(model.tie_word_embeddings && stage.has_embedding)) bytes += matrix;
     for (const RopeSpec* rope : ropes_of(model)) {
         bytes +=
-            aligned_array(rotary_dim(model.attention().head_dim, *rope) / 2, size_of(DType::f32));
+            aligned_array(frequency_count(model.attention().head_dim, *rope), size_of(DType::f32));
     }
     return bytes + unit_scale_bytes(view);
 }

@@ -49,18 +49,20 @@ void pad(std::span<SampleRef> group, std::span<const std::int32_t> bounds, std::
     for (SampleRef& sample : group) sample.tokens = padded_length(bounds, sample.tokens);
 }
 
-std::vector<Round> padded(std::span<const Round> rounds, std::int64_t capacity) {
+std::vector<Round> padded(std::span<const Round> rounds, const PackRules& rules) {
     std::vector<Round> result(rounds.begin(), rounds.end());
     for (Round& round : result) {
         std::vector<std::int32_t> lengths;
         for (const PendingBatch& batch : round) {
             for (const SampleRef& sample : batch.samples) lengths.push_back(sample.tokens);
         }
-        const std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
+        std::vector<std::int32_t> bounds = length_buckets(lengths, default_buckets);
+        bounds.insert(std::lower_bound(bounds.begin(), bounds.end(), rules.short_length),
+                      rules.short_length);
         for (PendingBatch& batch : round) {
             const auto group = static_cast<std::size_t>(batch.group_samples);
             for (std::size_t i = 0; i < batch.samples.size(); i += group) {
-                pad(std::span(batch.samples).subspan(i, group), bounds, capacity);
+                pad(std::span(batch.samples).subspan(i, group), bounds, rules.capacity);
             }
         }
     }
@@ -75,7 +77,7 @@ std::vector<Microbatch> pack_microbatches(const PackRules& rules, std::span<cons
                     rules.stages.size(), " stages");
     std::vector<Round> longer;
     if (pads(rules)) {
-        longer = padded(rounds, rules.capacity);
+        longer = padded(rounds, rules);
         rounds = longer;
     }
     const BlockItems block = block_items(rules, rounds);
@@ -93,8 +95,7 @@ std::vector<Microbatch> pack_microbatches(const PackRules& rules, std::span<cons
 
 std::vector<double> block_times(const PackRules& rules, std::span<const PackRules> timed,
                                 std::span<const Round> rounds, PackingsByDepth& known) {
-    const std::vector<Round> longer =
-        pads(rules) ? padded(rounds, rules.capacity) : std::vector<Round>();
+    const std::vector<Round> longer = pads(rules) ? padded(rounds, rules) : std::vector<Round>();
     const BlockItems block = block_items(rules, pads(rules) ? longer : rounds);
     std::vector<double> times(timed.size(), std::numeric_limits<double>::infinity());
     for (const std::int32_t depth :

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -55,6 +56,8 @@ struct PackRules {
     SchedulePolicy policy = SchedulePolicy::balanced;
     Packing packing = Packing::milp;
     std::int64_t capacity = 0;  ///< most tokens of a microbatch
+    /// bucketed: no sample is padded from at most so many tokens to more.
+    std::int32_t short_length = std::numeric_limits<std::int32_t>::max();
     std::vector<StagePlan> stages;
     std::int32_t tensor = 1;  ///< lanes of a stage
     std::int32_t max_in_flight = 1;
@@ -84,7 +87,8 @@ struct PackRules {
 /// - balanced: the best of many packings by simulated time (pipeline_time.h): adapters are grouped
 ///   by head-tail pairing (portions() in pack_variants.h); pack_balanced.h has the ways compared.
 ///   With packing `bucketed`, lengths are padded first (length_buckets.h), round by round; a group
-///   that would exceed the capacity then is not padded.
+///   that would exceed the capacity then is not padded. Longrope's factors go by the length of a
+///   sample: padding leaves it short or long (short_length()).
 ///
 /// Result, in training order: every sample exactly once, a group in one microbatch; at most
 /// `capacity` tokens; one segment per adapter, adapters ascending in a microbatch, samples in batch

@@ -72,6 +72,7 @@ PackRules pack_rules(const Job& job, const ReplicaView& view, int threads) {
     rules.policy = job.schedule.policy;
     rules.packing = job.schedule.packing;
     rules.capacity = view.replica.microbatch_tokens;
+    rules.short_length = short_length(plan.model);
     rules.stages = view.replica.stages;
     rules.tensor = view.replica.tensor;
     rules.max_in_flight = view.replica.max_in_flight;

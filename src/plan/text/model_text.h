@@ -61,6 +61,7 @@ void fields(Archive& archive, RopeSpec& rope) {
     archive.unless("truncate", rope.truncate, usual.truncate);
     archive.unless("attention_factor", rope.attention_factor, usual.attention_factor);
     archive.unless("short_factors", rope.short_factors, usual.short_factors);
+    archive.unless("long_factors", rope.long_factors, usual.long_factors);
     archive.unless("rotated", rope.rotated, usual.rotated);
     archive.unless("interleaved", rope.interleaved, usual.interleaved);
     archive.unless("query_beta", rope.query_beta, usual.query_beta);

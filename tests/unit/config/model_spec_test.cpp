@@ -112,12 +112,12 @@ TEST(ModelSpec, EqualLayersShareADescription) {
     EXPECT_TRUE(spec.description_of.empty());
 }
 
-TEST(ModelSpec, MostPositionsAreThoseOfLongrope) {
+TEST(ModelSpec, ShortLengthIsThatOfLongrope) {
     ModelSpec spec = small_spec();
-    EXPECT_EQ(most_positions(spec), std::numeric_limits<std::int32_t>::max());
+    EXPECT_EQ(short_length(spec), std::numeric_limits<std::int32_t>::max());
     spec.attention().rope->original_max_position = 4096;
     spec.attention().rope->type = RopeType::longrope;
-    EXPECT_EQ(most_positions(spec), 4096);
+    EXPECT_EQ(short_length(spec), 4096);
 }
 
 TEST(ModelSpec, LinearsOfExpertsAreOneInEach) {

@@ -571,6 +571,8 @@ TEST(HfConfigTest, GoldenPhi3) {
     EXPECT_EQ(spec.attention().rope->type, RopeType::longrope);
     EXPECT_EQ(spec.attention().rope->short_factors,
               (std::vector<double>{1.0, 1.1, 1.25, 1.5, 2.0, 2.75}));
+    EXPECT_EQ(spec.attention().rope->long_factors,
+              (std::vector<double>{1.0, 1.5, 2.0, 4.0, 8.0, 16.0}));
     EXPECT_EQ(spec.attention().rope->original_max_position, 64);
     EXPECT_DOUBLE_EQ(spec.attention().rope->attention_factor,
                      std::sqrt(1.0 + std::log(256.0 / 64.0) / std::log(64.0)));
@@ -589,7 +591,8 @@ TEST(HfConfigTest, GoldenPhi3) {
 TEST(HfConfigTest, Phi3InTheOlderSpelling) {
     json older = older_spelling("phi3");
     const std::vector<double> factors{1.0, 1.1, 1.25, 1.5, 2.0, 2.75};
-    older["rope_scaling"] = {{"type", "su"}, {"short_factor", factors}, {"long_factor", factors}};
+    const std::vector<double> of_long{1.0, 1.5, 2.0, 4.0, 8.0, 16.0};
+    older["rope_scaling"] = {{"type", "su"}, {"short_factor", factors}, {"long_factor", of_long}};
     older["partial_rotary_factor"] = 0.75;
     EXPECT_EQ(parse(older).attention().rope, golden_model("phi3").attention().rope);
     older["rope_scaling"]["type"] = "longrope";
@@ -612,6 +615,14 @@ TEST(HfConfigTest, Phi3InTheOlderSpelling) {
         has(config_refusal(older), "short_factor has 6 numbers, must have one for each of the 8"));
     older["rope_scaling"]["short_factor"] = "x";
     EXPECT_TRUE(has(config_refusal(older), "must be a list of numbers above 0"));
+    older["partial_rotary_factor"] = 0.75;
+    older["rope_scaling"]["short_factor"] = factors;
+    older["rope_scaling"]["long_factor"].erase(0);
+    EXPECT_TRUE(has(config_refusal(older), "long_factor has 5 numbers, must have one for each"));
+    older["rope_scaling"].erase("long_factor");
+    const std::string missing = config_refusal(older);
+    EXPECT_TRUE(has(missing, "long_factor is null, must be a list of numbers above 0")) << missing;
+    EXPECT_FALSE(has(missing, "one for each")) << missing;
 }
 
 TEST(HfConfigTest, GoldenApertus) {

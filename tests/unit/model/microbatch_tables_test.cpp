@@ -57,6 +57,10 @@ class Tables : public ::testing::Test {
             return Numbers(values.begin() + first, values.begin() + first + count);
         };
         EXPECT_EQ(stored(rows.packed.offsets, std::ssize(offsets)), offsets);
+        ASSERT_EQ(std::ssize(rows.lengths), rows.packed.samples);
+        for (std::size_t s = 0; s < rows.lengths.size(); ++s) {
+            EXPECT_EQ(rows.lengths[s], offsets[s + 1] - offsets[s]);
+        }
         EXPECT_EQ(stored(rows.packed.positions, count), of_microbatch(packed_.positions));
         EXPECT_EQ(stored(rows.packed.sample_ids, count), of_microbatch(packed_.sample_ids));
     }

@@ -39,11 +39,15 @@ TEST(RopeFrequencies, LongropeDividesPairByPair) {
     RopeSpec rope;
     rope.type = RopeType::longrope;
     rope.short_factors = {1.0, 1.25, 2.0, 8.0};
+    rope.long_factors = {2.0, 4.0, 8.0, 16.0};
     const auto frequencies = rope_frequencies(rope, 8);
+    ASSERT_EQ(std::ssize(frequencies), frequency_count(8, rope));
     EXPECT_FLOAT_EQ(frequencies[0], 1.0F);
     EXPECT_FLOAT_EQ(frequencies[1], 0.08F);
     EXPECT_FLOAT_EQ(frequencies[2], 0.005F);
     EXPECT_FLOAT_EQ(frequencies[3], 0.000125F);
+    EXPECT_FLOAT_EQ(frequencies[4], 0.5F) << "of long samples";
+    EXPECT_FLOAT_EQ(frequencies[7], 0.0000625F);
 }
 
 TEST(RopeFrequencies, Llama3) {

@@ -550,15 +550,6 @@ TEST(MakePlan, LoraBesideExperts) {
     EXPECT_TRUE(has(problems_of(test), "v_proj, o_proj, gate_proj, up_proj, down_proj"));
 }
 
-TEST(MakePlan, RefusesSamplesThatLongropeRotatesOtherwise) {
-    Case test = uniform_case(1, 1, 8, 10, 8);
-    test.model.attention().rope->type = RopeType::longrope;
-    test.model.attention().rope->original_max_position = 10;
-    EXPECT_EQ(problems_of(test), "");
-    --test.model.attention().rope->original_max_position;
-    EXPECT_TRUE(has(problems_of(test), "more tokens than original_max_position_embeddings "));
-}
-
 TEST(MakePlan, RefusesAStartWithMoreColumnsThanTheWeights) {
     Case test = uniform_case(2, 1, 8, 10, 8);
     AdapterJob& adapter = test.job.adapters[1];

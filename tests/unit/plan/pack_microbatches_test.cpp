@@ -417,6 +417,26 @@ TEST(PackBlock, BucketedPadsToAtMostSixteenLengths) {
     EXPECT_EQ(*padded.rbegin(), 17 * 60);
 }
 
+TEST(PackBlock, BucketedLeavesShortSamplesShort) {
+    std::vector<std::int32_t> lengths;
+    for (std::int32_t i = 1; i <= 60; ++i) lengths.push_back(17 * i);
+    PackRules rules = small_rules(2, 2000);
+    rules.packing = Packing::bucketed;
+    rules.short_length = 500;
+    std::set<std::int32_t> padded;
+    for (const Microbatch& microbatch : pack_microbatches(rules, equal_rounds(2, 3, lengths))) {
+        for (const Segment& segment : microbatch.segments) {
+            for (const SampleRef& sample : segment.samples) {
+                const std::int32_t length = 17 * (sample.index + 1);
+                EXPECT_GE(sample.tokens, length);
+                EXPECT_EQ(sample.tokens > 500, length > 500) << length;
+                padded.insert(sample.tokens);
+            }
+        }
+    }
+    EXPECT_TRUE(padded.contains(500)) << "some would have been padded to more";
+}
+
 TEST(PackBlock, BucketedPadsNoGroupAboveTheCapacity) {
     std::vector<std::int32_t> lengths;
     for (std::int32_t i = 1; i < 50; ++i) lengths.insert(lengths.end(), {i, 100 - i});

@@ -249,6 +249,7 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     plan.model.attention().rope = {.type = RopeType::longrope,
                                    .attention_factor = 1.1902380714238083,
                                    .short_factors = {1.0, 1.0 / 3.0},
+                                   .long_factors = {1.0, 7.0},
                                    .rotated = 0.75,
                                    .interleaved = true};
     const ModelSpec read = plan_from_text(to_text(plan)).model;
@@ -257,6 +258,9 @@ TEST(PlanText, KeepsFusedLinearsAndPartsOfHeads) {
     EXPECT_EQ(read.attention(), plan.model.attention());
     EXPECT_EQ(read.norms(), plan.model.norms());
     EXPECT_EQ(read.dense().activation, Activation::relu_squared);
+    plan.model.attention().rope->long_factors.clear();
+    EXPECT_EQ(plan_from_text(to_text(plan)).model.attention().rope, plan.model.attention().rope)
+        << "of a version without them";
 }
 
 TEST(PlanText, KeepsExperts) {
