@@ -37,6 +37,24 @@ struct CopyHeadsBody {
 };
 
 template <class T, int N>
+struct SumHeadsBody {
+    T* target;
+    const T* source;
+    std::int64_t target_ld, source_ld;
+    std::int32_t heads, stride;
+    __device__ void operator()(std::int64_t row, std::int64_t col) const {
+        float sum[N] = {};
+        for (std::int32_t head = 0; head < heads; ++head) {
+            float term[N];
+            load<N>(source + row * source_ld + std::int64_t{head} * stride + col, term);
+#pragma unroll
+            for (int i = 0; i < N; ++i) sum[i] += term[i];
+        }
+        store<N>(target + row * target_ld + col, sum);
+    }
+};
+
+template <class T, int N>
 struct AddBiasBody {
     T* y;
     const T* bias;
@@ -130,6 +148,22 @@ cudaError_t copy_heads(cudaStream_t stream, const CopyHeadsParams& p) {
         const bool is_wide = rows_aligned(p.target) && rows_aligned(p.source) &&
                              p.width % wide == 0 && p.target_stride % wide == 0 &&
                              p.source_stride % wide == 0;
+        return is_wide ? launch(std::integral_constant<int, wide>{})
+                       : launch(std::integral_constant<int, 1>{});
+    });
+}
+
+cudaError_t sum_heads(cudaStream_t stream, const Matrix& target, const Matrix& source,
+                      std::int32_t heads, std::int32_t stride) {
+    return with_type(target.type, [&](auto element) {
+        using T = decltype(element);
+        const auto launch = [&](auto n) {
+            return launch_elements<n()>(
+                stream, target.rows, target.cols,
+                SumHeadsBody<T, n()>{pointer<T>(target), pointer<const T>(source), target.ld,
+                                     source.ld, heads, stride});
+        };
+        const bool is_wide = all_wide({&target}) && rows_aligned(source) && stride % wide == 0;
         return is_wide ? launch(std::integral_constant<int, wide>{})
                        : launch(std::integral_constant<int, 1>{});
     });

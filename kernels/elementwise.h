@@ -10,7 +10,7 @@ namespace loratrain::kernels {
 cudaError_t copy(cudaStream_t stream, const Matrix& target, const Matrix& source);
 
 /// target[t, h target_stride + j] = source[t, h source_stride + j] for h < heads, j < width; equal
-/// types.
+/// types; source_stride may be 0.
 struct CopyHeadsParams {
     Matrix target;
     Matrix source;
@@ -20,6 +20,10 @@ struct CopyHeadsParams {
     std::int32_t source_stride = 0;
 };
 cudaError_t copy_heads(cudaStream_t stream, const CopyHeadsParams& params);
+
+/// target[t, j] = sum over h < heads of source[t, h stride + j] in fp32; equal types.
+cudaError_t sum_heads(cudaStream_t stream, const Matrix& target, const Matrix& source,
+                      std::int32_t heads, std::int32_t stride);
 
 /// y[t, :] += bias; bias: [cols] of y's type.
 cudaError_t add_bias(cudaStream_t stream, const Matrix& y, const void* bias);

@@ -128,6 +128,7 @@ class HostCopies;
     /* ops/rows.h */                                                \
     X(copy, const Copy&, elementwise)                               \
     X(copy_heads, const CopyHeads&, elementwise)                    \
+    X(sum_heads, const SumHeads&, elementwise)                      \
     X(add_bias, const AddBias&, elementwise)                        \
     X(add, const Add&, elementwise)                                 \
     X(gather_rows, const GatherRows&, elementwise)                  \

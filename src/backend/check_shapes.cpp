@@ -18,6 +18,11 @@ void check_target(const char* op, const TensorView& target, std::int64_t rows, s
                     "] to [", target.rows, ", ", target.cols, "]");
 }
 
+bool holds_heads(const TensorView& view, std::int64_t heads, std::int64_t width,
+                 std::int64_t stride) {
+    return heads == 0 || (stride >= width && (heads - 1) * stride + width <= view.cols);
+}
+
 }  // namespace
 
 void check_shapes(const Copy& op) {
@@ -25,14 +30,19 @@ void check_shapes(const Copy& op) {
 }
 
 void check_shapes(const CopyHeads& op) {
-    const auto holds = [&](const TensorView& view, std::int64_t stride) {
-        return op.heads == 0 ||
-               (stride >= op.width && (op.heads - 1) * stride + op.width <= view.cols);
-    };
+    const bool alike = op.source_stride == 0 && op.source.cols >= op.width;
     LORATRAIN_CHECK(op.target.rows == op.source.rows && op.target.dtype == op.source.dtype &&
-                        holds(op.target, op.target_stride) && holds(op.source, op.source_stride),
+                        holds_heads(op.target, op.heads, op.width, op.target_stride) &&
+                        (alike || holds_heads(op.source, op.heads, op.width, op.source_stride)),
                     "copies of ", op.heads, " heads of ", op.width, " from [", op.source.rows, ", ",
                     op.source.cols, "] to [", op.target.rows, ", ", op.target.cols, "]");
+}
+
+void check_shapes(const SumHeads& op) {
+    LORATRAIN_CHECK(op.target.rows == op.source.rows &&
+                        holds_heads(op.source, op.heads, op.target.cols, op.source_stride),
+                    "sums of ", op.heads, " heads of [", op.source.rows, ", ", op.source.cols,
+                    "] to [", op.target.rows, ", ", op.target.cols, "]");
 }
 
 void check_shapes(const CausalConv& op) {

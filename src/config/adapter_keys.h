@@ -200,7 +200,8 @@ void form_keys(V& v, AdapterJob& job) {
           "regular expression for whole names such as model.layers.0.self_attn.q_proj. A list has "
           "names or ends of names of modules: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, "
           "down_proj, lm_head, embed_tokens; fused qkv_proj, gate_up_proj; of gated delta nets "
-          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, out_proj",
+          "in_proj_qkv, in_proj_z, in_proj_b, in_proj_a, in_proj_qkvz, in_proj_ba, out_proj; of "
+          "latent attention q_a_proj, q_b_proj, kv_a_proj_with_mqa, kv_b_proj",
           {.usual = all_linear_word, .in_names = ""});
     v.mention("exclude_modules",
               "modules without LoRA: a list of names or ends of names, or a regular expression",

@@ -92,6 +92,8 @@ inline constexpr std::array<Word<LinearGroup>, linear_group_count> linear_group_
     {"shared_down", LinearGroup::shared_down},
     {"delta_in", LinearGroup::delta_in},
     {"delta_out", LinearGroup::delta_out},
+    {"latent_q", LinearGroup::latent_q},
+    {"latent_kv", LinearGroup::latent_kv},
 }};
 
 inline constexpr std::array<Word<BackendKind>, 3> backend_words{{

@@ -46,6 +46,22 @@ struct RopeSpec {
     friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
+/// Latent attention (DeepSeek-AI 2024, "DeepSeek-V2"): keys and values of all heads are made of one
+/// row of kv_rank columns, c, and queries of one of q_rank columns:
+///   [c, r] = kv_a h;  [n, v] of each head = kv_b norm(c);  its key is [n, rope(r)]
+///   [n', r'] of each head = q_b norm(q_a h), or q h where q_rank is 0;  its query is [n',
+///   rope(r')]
+/// A head of keys and queries has head_dim columns, and values have value_dim.
+struct LatentSpec {
+    std::int64_t q_rank = 0;
+    std::int64_t kv_rank = 0;
+    std::int64_t rope_dim = 0;   ///< columns of r, which all heads share; RopeSpec::rotated of D
+    std::int64_t value_dim = 0;  ///< at most head_dim
+    friend bool operator==(const LatentSpec&, const LatentSpec&) = default;
+};
+/// Of the norms of latent rows, whatever ModelSpec::rms_norm_eps: transformers' classes have it so.
+inline constexpr double latent_norm_eps = 1e-6;
+
 /// Softmax attention, with grouped queries (Ainslie et al. 2023, "GQA"):
 ///   scores = a q k,  a = multiplier, or 1/sqrt(D) where that is 0
 struct AttentionSpec {
@@ -71,16 +87,22 @@ struct AttentionSpec {
     bool output_gate = false;
     /// A learned logit for each head takes its share of every softmax, and has no value (gpt_oss).
     bool sinks = false;
+    /// q, k and v come from latent rows; as many key-value heads as heads. None: from h.
+    std::optional<LatentSpec> latent{};
 
     std::int64_t q_size() const { return heads * head_dim; }
     std::int64_t q_outputs() const { return output_gate ? 2 * q_size() : q_size(); }
     std::int64_t kv_size() const { return kv_heads * head_dim; }
+    /// Columns that o reads.
+    std::int64_t o_inputs() const { return latent ? heads * latent->value_dim : q_size(); }
+    /// Of a head with a latent: columns that are not rotated, which lie before the others.
+    std::int64_t nope_dim() const { return head_dim - latent->rope_dim; }
     PartSizes qkv_parts() const { return {q_size(), kv_size(), kv_size()}; }
     std::int64_t q_norm_size() const { return qk_norm_whole ? q_size() : head_dim; }
     std::int64_t k_norm_size() const { return qk_norm_whole ? kv_size() : head_dim; }
     /// q, k and v go side by side, as their linears make them, to where rope rotates them: one
     /// product can make all three.
-    bool has_joinable_outputs() const { return !qk_norm && !output_gate; }
+    bool has_joinable_outputs() const { return !qk_norm && !output_gate && !latent; }
     /// a. What rope's attention_factor makes q and k longer by is in it as well.
     double scale() const;
     friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;

@@ -85,6 +85,20 @@ constexpr TensorRow rows[] = {
              l.mixer, [](const AttentionSpec& a) { return RowShape{a.sinks ? a.heads : 0}; });
      },
      false, true},
+    {LayerTensor::latent_q_norm, LinearGroup::gate_up,
+     [](Layer) { return "self_attn.q_a_layernorm.weight"; },
+     [](Layer l, Hidden) {
+         return of_kind<AttentionSpec>(l.mixer, [](const AttentionSpec& a) {
+             return RowShape{a.latent ? a.latent->q_rank : 0};
+         });
+     }},
+    {LayerTensor::latent_kv_norm, LinearGroup::gate_up,
+     [](Layer) { return "self_attn.kv_a_layernorm.weight"; },
+     [](Layer l, Hidden) {
+         return of_kind<AttentionSpec>(l.mixer, [](const AttentionSpec& a) {
+             return RowShape{a.latent ? a.latent->kv_rank : 0};
+         });
+     }},
     {LayerTensor::delta_conv, LinearGroup::gate_up,
      [](Layer) { return "linear_attn.conv1d.weight"; },
      [](Layer l, Hidden) {

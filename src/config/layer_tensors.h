@@ -17,6 +17,8 @@ enum class LayerTensor : std::uint8_t {
     q_norm,
     k_norm,
     sinks,
+    latent_q_norm,
+    latent_kv_norm,
     delta_conv,
     delta_a_log,
     delta_dt_bias,
@@ -33,7 +35,7 @@ enum class LayerTensor : std::uint8_t {
     xielu_negative,
     norm_after_mlp,
 };
-inline constexpr int layer_tensor_count = 19;
+inline constexpr int layer_tensor_count = 21;
 
 /// [columns], or with rows [rows, columns]. Without columns the layer does not have the tensor.
 struct LayerTensorShape {

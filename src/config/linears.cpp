@@ -31,6 +31,10 @@ constexpr Shape only_if(bool has, std::int64_t in, std::int64_t out) {
     return has ? Shape{{in, out}} : std::nullopt;
 }
 
+bool has_latent_queries(const AttentionSpec& attention) {
+    return attention.latent && attention.latent->q_rank > 0;
+}
+
 template <class Kind>
 struct LinearTable;
 
@@ -40,16 +44,37 @@ struct LinearTable<AttentionSpec> {
     static constexpr const char* block = "self_attn";
     static constexpr LinearRow<AttentionSpec> rows[] = {
         {Linear::q, "q_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
-         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.q_outputs()); }},
+         [](Of a, std::int64_t h) {
+             return only_if(!a.fused_qkv && !has_latent_queries(a), h, a.q_outputs());
+         }},
         {Linear::k, "k_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
-         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv && !a.latent, h, a.kv_size()); }},
         {Linear::v, "v_proj", LinearGroup::qkv, LaneCut::key_value_heads, &AttentionSpec::qkv_bias,
-         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv, h, a.kv_size()); }},
+         [](Of a, std::int64_t h) { return only_if(!a.fused_qkv && !a.latent, h, a.kv_size()); }},
         {Linear::qkv, "qkv_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
          [](Of a, std::int64_t h) { return only_if(a.fused_qkv, h, a.q_size() + 2 * a.kv_size()); },
          "", [](Of a) { return a.qkv_parts(); }},
+        {Linear::latent_q_a, "q_a_proj", LinearGroup::qkv, LaneCut::rows, &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) {
+             return has_latent_queries(a) ? Shape{{h, a.latent->q_rank}} : std::nullopt;
+         }},
+        {Linear::latent_kv_a, "kv_a_proj_with_mqa", LinearGroup::qkv, LaneCut::rows,
+         &AttentionSpec::qkv_bias,
+         [](Of a, std::int64_t h) {
+             return a.latent ? Shape{{h, a.latent->kv_rank + a.latent->rope_dim}} : std::nullopt;
+         }},
+        {Linear::latent_q_b, "q_b_proj", LinearGroup::latent_q, LaneCut::rows, nullptr,
+         [](Of a, std::int64_t) {
+             return has_latent_queries(a) ? Shape{{a.latent->q_rank, a.q_size()}} : std::nullopt;
+         }},
+        {Linear::latent_kv_b, "kv_b_proj", LinearGroup::latent_kv, LaneCut::rows, nullptr,
+         [](Of a, std::int64_t) {
+             return a.latent
+                        ? Shape{{a.latent->kv_rank, a.heads * (a.nope_dim() + a.latent->value_dim)}}
+                        : std::nullopt;
+         }},
         {Linear::o, "o_proj", LinearGroup::o, LaneCut::columns, &AttentionSpec::o_bias,
-         [](Of a, std::int64_t h) { return only_if(true, a.q_size(), h); }}};
+         [](Of a, std::int64_t h) { return only_if(true, a.o_inputs(), h); }}};
 };
 
 template <>
@@ -169,7 +194,8 @@ LayerLinear linear_in(const Kind& kind, std::int64_t hidden_size, Linear linear)
 bool is_in_mixer(Linear linear) {
     const LinearGroup group = linear_group(linear);
     return group == LinearGroup::qkv || group == LinearGroup::o || group == LinearGroup::delta_in ||
-           group == LinearGroup::delta_out;
+           group == LinearGroup::delta_out || group == LinearGroup::latent_q ||
+           group == LinearGroup::latent_kv;
 }
 
 /// Where the first layer has it that has it in experts, or outside of them.

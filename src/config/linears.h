@@ -40,10 +40,14 @@ enum class Linear : std::uint8_t {
     delta_qkvz,
     delta_ba,
     delta_out,
+    latent_q_a,
+    latent_kv_a,
+    latent_q_b,
+    latent_kv_b,
     head,
     embedding
 };
-inline constexpr int linear_count = 19;  ///< of layers
+inline constexpr int linear_count = 23;  ///< of layers
 /// One flag for each.
 constexpr std::array<bool, linear_count> all_linears() {
     std::array<bool, linear_count> all{};
@@ -64,7 +68,9 @@ enum class LinearGroup : std::uint8_t {
     shared_gate_up,
     shared_down,
     delta_in,
-    delta_out
+    delta_out,
+    latent_q,
+    latent_kv
 };
 inline constexpr std::array linear_groups{LinearGroup::qkv,
                                           LinearGroup::o,
@@ -73,7 +79,9 @@ inline constexpr std::array linear_groups{LinearGroup::qkv,
                                           LinearGroup::shared_gate_up,
                                           LinearGroup::shared_down,
                                           LinearGroup::delta_in,
-                                          LinearGroup::delta_out};
+                                          LinearGroup::delta_out,
+                                          LinearGroup::latent_q,
+                                          LinearGroup::latent_kv};
 inline constexpr std::size_t linear_group_count = linear_groups.size();
 inline constexpr std::size_t most_group_linears = 4;  ///< of one group
 inline constexpr std::int32_t embedding_layer = -1;

@@ -113,6 +113,12 @@ constexpr ModelLimit limits[] = {
      },
      "leave --quantize out"},
 
+    {Ability::fp8,
+     [](Of m) { return m.attention_layers() != nullptr && m.attention().latent.has_value(); },
+     [](Of m) {
+         return cat("latent attention of a ", m.family, " model cannot be computed in fp8");
+     },
+     "use model.precision: bf16"},
     {Ability::fp8, has_delta_nets,
      [](Of m) {
          return cat("gated delta nets of a ", m.family, " model cannot be computed in fp8");

@@ -30,11 +30,11 @@ constexpr const char* not_supported_hint =
 /// What a list of target_modules may name.
 std::vector<std::string> all_target_names() {
     std::vector<std::string> names;
+    for (const Linear linear : outer_linears) names.emplace_back(module_name(linear));
     for (int i = 0; i < linear_count; ++i) {
         const char* name = module_name(static_cast<Linear>(i));
         if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
     }
-    for (const Linear linear : outer_linears) names.emplace_back(module_name(linear));
     return names;
 }
 

@@ -142,6 +142,7 @@ std::string shard_obstacle(const ModelSpec& model, std::int32_t tensor) {
     if (tensor == 1) return "";
     const AttentionSpec& attention = model.attention();
     const std::int64_t kv_heads = attention.kv_heads;
+    if (attention.latent) return "cannot be: lanes do not share latent attention";
     if (!divides(tensor, attention.heads)) {
         return cat("does not divide ", attention.heads, " heads");
     }

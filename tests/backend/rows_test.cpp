@@ -51,6 +51,44 @@ TEST_P(RowsTest, CopyHeadsLeavesWhatIsBetween) {
     }
 }
 
+TEST_P(RowsTest, CopyHeadsGivesAllHeadsTheSame) {
+    for (const std::int64_t width : {3, 64}) {
+        const HostMatrix x = random(9, width, 1);
+        const HostMatrix before = random(9, 5 * 2 * width, 2);
+        const DeviceMatrix one(backend(), x, 8);
+        const DeviceMatrix heads(backend(), before, 3);
+        backend().copy_heads(
+            {heads.view().col_range(width, 9 * width), one.view(), 5, width, 2 * width, 0});
+        HostMatrix expected = before;
+        for (std::int64_t t = 0; t < 9; ++t) {
+            for (std::int64_t i = 0; i < 5 * width; ++i) {
+                expected(t, i / width * 2 * width + width + i % width) = x(t, i % width);
+            }
+        }
+        EXPECT_EQ(heads.download().values, expected.values);
+    }
+}
+
+TEST_P(RowsTest, SumHeads) {
+    for (const std::int64_t width : {3, 64}) {
+        for (const std::int64_t heads : {1, 20}) {
+            const HostMatrix x = random(9, heads * 2 * width, 1);
+            const DeviceMatrix source(backend(), x, 8);
+            const DeviceMatrix target(backend(), random(9, width, 2), 3);
+            backend().sum_heads({target.view(),
+                                 source.view().col_range(width, (2 * heads - 1) * width), heads,
+                                 2 * width});
+            HostMatrix expected(9, width);
+            for (std::int64_t t = 0; t < 9; ++t) {
+                for (std::int64_t i = 0; i < heads * width; ++i) {
+                    expected(t, i % width) += x(t, i / width * 2 * width + width + i % width);
+                }
+            }
+            expect_close(target, expected, cat("sum_heads of ", heads, " of ", width));
+        }
+    }
+}
+
 TEST_P(RowsTest, AddBias) {
     for (const std::int64_t cols : {33, 64}) {
         for (const DType type : {dtype(), DType::f32}) {

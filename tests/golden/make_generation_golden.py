@@ -13,7 +13,7 @@ ADAPTERS = {"llama": ("a_r4_all", "f_dora", "f_vera", "f_head", "f_embed", "f_pa
             "gemma2": ("a_r4_all", "b_r8_attn", "f_head"), "gemma3_text": ("a_r4_all", "f_embed"), "olmo3": ("a_r4_all",), "qwen3_yarn": ("a_r4_all",),
             "granite": ("f_embed", "f_head"), "glm4": ("a_r4_all",), "apertus": ("a_r4_all",), "exaone4": ("a_r4_all",), "hunyuan_v1_dense": ("a_r4_all",),
             "qwen3_5": ("a_r4_all", "b_r8_attn", "c_r3_qv"), "qwen3_next": ("a_r4_all", "b_r8_attn"), "qwen3_5_moe": ("a_r4_all",),
-            "gpt_oss": ("b_r8_attn",), "phi3_long": ("b_r8_attn",)}
+            "gpt_oss": ("b_r8_attn",), "phi3_long": ("b_r8_attn",), "deepseek_v3": ("a_r4_all",), "glm4_moe_lite": ("a_r4_all",)}
 
 
 def write_text(model, prompt, stops):

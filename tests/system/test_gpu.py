@@ -39,9 +39,11 @@ REPORT = os.environ.get("LORATRAIN_TEST_REPORT")
 # On an H200 the last norm of llama's c_r3_qv was 1.9e-1 away, all others of three families 1.5e-2.
 LIMITS = {"fp32": {"loss": 2e-6, "grad_norm": 1e-5, "weights": 5e-5},
           "bf16": {"loss": 2e-2, "grad_norm": 2.5e-1, "weights": 2.5e-1}}
-# The bf16 of PEFT itself is 3.0e-1 and 3.4e-1 away on glm4_moe, 2.4e-1 and 4.9e-1 on gpt_oss
-# (peft_bf16_distance.py).
-WIDER = {("glm4_moe", "bf16"): {"grad_norm": 0.4, "weights": 0.4}, ("gpt_oss", "bf16"): {"weights": 0.4}}
+# The bf16 of PEFT itself is 3.0e-1 and 3.4e-1 away on glm4_moe, 3.7e-1 and 3.6e-1 on glm4_moe_lite, 2.4e-1 and
+# 4.9e-1 on gpt_oss, 2.1e-1 and 6.4e-1 on deepseek_v3, whose losses are 3.2e-2 away (peft_bf16_distance.py).
+WIDER = {("glm4_moe", "bf16"): {"grad_norm": 0.4, "weights": 0.4}, ("gpt_oss", "bf16"): {"weights": 0.4},
+         ("glm4_moe_lite", "bf16"): {"grad_norm": 0.4, "weights": 0.4},
+         ("deepseek_v3", "bf16"): {"loss": 0.035, "weights": 0.7}}
 ADAPTERS = ("a_r4_all", "b_r8_attn", "c_r3_qv")  # of every family
 
 

@@ -68,6 +68,21 @@ void CpuBackend::copy_heads(const CopyHeads& op) {
     }
 }
 
+void CpuBackend::sum_heads(const SumHeads& op) {
+    require_f32({&op.target, &op.source});
+    check_shapes(op);
+    const TensorView& y = op.target;
+    parallel_rows(threads_, y.rows, op.source.cols, [&](std::int64_t begin, std::int64_t end) {
+        zero_rows(y, begin, end);
+        for (std::int64_t row = begin; row < end; ++row) {
+            for (std::int64_t head = 0; head < op.heads; ++head) {
+                const float* in = op.source.f32() + row * op.source.ld + head * op.source_stride;
+                add_values(in, y.cols, y.f32() + row * y.ld);
+            }
+        }
+    });
+}
+
 void CpuBackend::add_bias(const AddBias& op) {
     const TensorView& y = op.y;
     require_f32({&y});

@@ -21,6 +21,14 @@ void CudaBackend::copy_heads(const CopyHeads& op) {
                   static_cast<std::int32_t>(op.source_stride)}));
 }
 
+void CudaBackend::sum_heads(const SumHeads& op) {
+    require_compute({&op.target, &op.source});
+    check_shapes(op);
+    CUDA_CHECK(kernels::sum_heads(stream_, matrix_of(op.target), matrix_of(op.source),
+                                  static_cast<std::int32_t>(op.heads),
+                                  static_cast<std::int32_t>(op.source_stride)));
+}
+
 void CudaBackend::add_bias(const AddBias& op) {
     if (op.y.dtype != DType::f32) require_compute({&op.y});
     CUDA_CHECK(kernels::add_bias(stream_, matrix_of(op.y), op.bias));

@@ -25,13 +25,23 @@ struct Copy {
 };
 
 /// target[t, h target_stride + j] = source[t, h source_stride + j] for h < heads, j < width: heads
-/// out of, or into, columns where something else lies between them. Views of one dtype, apart.
+/// out of, or into, columns where something else lies between them. With source_stride 0 all heads
+/// of target get the same columns. Views of one dtype, apart.
 struct CopyHeads {
     TensorView target;
     TensorView source;
     std::int64_t heads = 0;
     std::int64_t width = 0;
     std::int64_t target_stride = 0;
+    std::int64_t source_stride = 0;
+};
+
+/// target[t, j] = sum over h < heads of source[t, h source_stride + j], in fp32: the transpose of
+/// CopyHeads with source_stride 0. Views apart.
+struct SumHeads {
+    TensorView target;
+    TensorView source;
+    std::int64_t heads = 0;
     std::int64_t source_stride = 0;
 };
 
@@ -66,6 +76,7 @@ struct ScatterRows {
 /// Throws Error unless the views of an operator fit together.
 void check_shapes(const Copy& op);
 void check_shapes(const CopyHeads& op);
+void check_shapes(const SumHeads& op);
 void check_shapes(const Add& op);
 void check_shapes(const GatherRows& op);
 void check_shapes(const ScatterRows& op);

@@ -7,6 +7,7 @@
 #include "config/model_limits.h"
 #include "io/json_reader.h"
 #include "io/weights/hf_family.h"
+#include "io/weights/hf_latent.h"
 #include "io/weights/hf_layers.h"
 #include "io/weights/hf_quantized_linears.h"
 #include "io/weights/hf_rope.h"
@@ -188,10 +189,15 @@ ModelSpec parse_text_model(const Json& document, const std::string& where, Probl
     LayerSpec layer{assumed.attention, assumed.mlp, assumed.norms};
     AttentionSpec& attention = layer.attention();
     read_heads(config, assumed, sizes, attention);
-    attention.head_dim = read_head_dim(config, assumed, sizes);
+    if (attention.latent) {
+        read_latent(config, assumed, attention);
+    } else {
+        attention.head_dim = read_head_dim(config, assumed, sizes);
+    }
     std::vector<LayerTraits> traits = read_layer_traits(config, assumed, sizes.layers);
     read_dense_layers(config, assumed, traits);
-    const Ropes ropes = read_ropes(config, assumed.rope, attention.head_dim);
+    const Ropes ropes = attention.latent ? read_latent_ropes(config, assumed, attention)
+                                         : read_ropes(config, assumed.rope, attention.head_dim);
     layer.dense().size = sizes.intermediate;
     layer.dense().activation = read_activation(config, assumed);
     read_attention_switches(config, assumed, attention);

@@ -44,6 +44,7 @@ enum class ExpertLayers : std::uint8_t {
     every,
     by_steps,      ///< all but mlp_only_layers, of every decoder_sparse_step-th
     behind_first,  ///< all but the first first_k_dense_replace
+    listed,        ///< as mlp_layer_types says; where it is missing, all but the first
 };
 
 /// Experts of a family (hf_layers.h).
@@ -59,6 +60,7 @@ struct ExpertFamily {
     /// makes target_parameters of them. Else exports have both.
     bool peft_converts = true;
     ExpertLayers layers = ExpertLayers::every;
+    std::int64_t first_dense = 1;  ///< first_k_dense_replace where config.json has none
 
     bool exists() const { return missing.count > 0; }
 };
@@ -90,7 +92,8 @@ struct Family {
     bool has_layers_without_rope = false;
     bool rotates_windows_alone = false;  ///< where there is a sliding_window
     bool tied = false;                   ///< tie_word_embeddings where config.json has none
-    /// What the family's layers have without a key of config.json: biases, norms of q and k, ...
+    /// What the family's layers have without a key of config.json: biases, norms of q and k, ... Of
+    /// a latent also head_dim, as config.json may not say it.
     AttentionSpec attention = {};
     Norms norms = {};
     DenseSpec mlp = {};

@@ -246,13 +246,37 @@ void read_groups(JsonReader& config, ExpertSpec& experts) {
     }
 }
 
-void read_first_dense(JsonReader& config, std::vector<LayerTraits>& layers) {
-    const char* key = "first_k_dense_replace";
+constexpr const char* first_dense_key = "first_k_dense_replace";
+
+void read_first_dense(JsonReader& config, std::int64_t missing, std::vector<LayerTraits>& layers) {
+    const char* key = first_dense_key;
     const bool none = config.has(key) && config.get(key) == 0;
-    const std::int64_t first = none ? 0 : config.has(key) ? config.required_count(key) : 1;
+    const std::int64_t first = none ? 0 : config.has(key) ? config.required_count(key) : missing;
     for (std::int64_t i = 0; i < std::min(first, std::ssize(layers)); ++i) {
         layers[static_cast<std::size_t>(i)].is_dense = true;
     }
+}
+
+void read_listed_dense(JsonReader& config, std::vector<LayerTraits>& layers) {
+    const char* key = "mlp_layer_types";
+    const Json& types = config.get(key);
+    if (types.is_null()) {
+        if (!layers.empty()) layers.front().is_dense = true;
+        if (config.has(first_dense_key) && config.get(first_dense_key) != 1) {
+            config.wrong(first_dense_key,
+                         cat("which transformers does not read in this family: ",
+                             "the first layer alone has no experts"),
+                         cat("write ", key, ", a list of dense and sparse for the layers"));
+        }
+        return;
+    }
+    const auto is_known = [](const Json& type) { return type == "dense" || type == "sparse"; };
+    if (!types.is_array() || types.size() != layers.size() ||
+        !std::all_of(types.begin(), types.end(), is_known)) {
+        return config.wrong(key, cat("must be a list of dense or sparse for each of the ",
+                                     layers.size(), " layers"));
+    }
+    for (std::size_t i = 0; i < layers.size(); ++i) layers[i].is_dense = types[i] == "dense";
 }
 
 /// Operators have them built in.
@@ -301,8 +325,9 @@ std::optional<ExpertSpec> read_experts(JsonReader& config, const Family& family,
 
 void read_dense_layers(JsonReader& config, const Family& family, std::vector<LayerTraits>& layers) {
     if (family.experts.layers == ExpertLayers::behind_first) {
-        return read_first_dense(config, layers);
+        return read_first_dense(config, family.experts.first_dense, layers);
     }
+    if (family.experts.layers == ExpertLayers::listed) return read_listed_dense(config, layers);
     if (family.experts.layers != ExpertLayers::by_steps) return;
     const bool given = config.has("decoder_sparse_step");
     const std::int64_t step = given ? config.required_count("decoder_sparse_step") : 1;

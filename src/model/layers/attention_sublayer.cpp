@@ -10,13 +10,6 @@ TensorView pad_of(const TensorView& x, std::int64_t width) {
 
 }  // namespace
 
-AttentionSublayer::Heads AttentionSublayer::split_heads(const LayerSite& at,
-                                                        const TensorView& qkv) {
-    const std::int64_t q = at.attention().q_size();
-    const std::int64_t kv = at.attention().kv_size();
-    return {qkv.col_range(0, q), qkv.col_range(q, kv), qkv.col_range(q + kv, kv)};
-}
-
 TensorView AttentionSublayer::queries_and_keys(const LayerSite& at, const TensorView& qkv) {
     return qkv.col_range(0, at.attention().q_size() + at.attention().kv_size());
 }
@@ -27,31 +20,8 @@ TensorView AttentionSublayer::raw(const LayerSite& at, int i) {
                   : at.saved.attention.qk_raw.col_range(q, at.attention().kv_size());
 }
 
-Attention AttentionSublayer::attention_op(const LayerSite& at) const {
-    const AttentionSpec& spec = at.attention();
-    const Heads heads = split_heads(at, at.saved.attention.qkv);
-    Attention op;
-    op.q = heads.q;
-    op.k = heads.k;
-    op.v = heads.v;
-    op.o = spec.output_gate ? at.saved.attention.seen : at.saved.attention.o;
-    op.lse = at.saved.attention.lse.f32();
-    op.head_dim = spec.head_dim;
-    op.scale = static_cast<float>(spec.scale());
-    op.rows = at.rows.packed;
-    op.sliding_window = spec.sliding_window;
-    op.soft_cap = static_cast<float>(spec.soft_cap);
-    op.sinks = static_cast<const float*>(at.weights.tensor(LayerTensor::sinks).data());
-    return op;
-}
-
 void AttentionSublayer::attend(const LayerSite& at) const {
-    const Attention op = attention_op(at);
-    if (at.texts != nullptr) {
-        at.texts->attend(at.layer, op, at.rows.first_sample);
-    } else {
-        tools_.backend.attention(op);
-    }
+    run_attention(tools_, at);
     if (!at.attention().output_gate) return;
     const AttentionActivations& saved = at.saved.attention;
     tools_.backend.swiglu({saved.gates, saved.seen, saved.o, {}, Activation::sigmoid});
@@ -107,7 +77,7 @@ LaneNorm AttentionSublayer::lane_norm(const LayerSite& at, int i, const TensorVi
             tools_.norm_offset()};
 }
 
-void AttentionSublayer::lane_norms(const LayerSite& at, const Heads& heads) const {
+void AttentionSublayer::lane_norms(const LayerSite& at, const AttentionHeads& heads) const {
     const Scratch squares = lease_sums(at, 1);
     for (const int i : {0, 1}) {
         tools_.backend.row_dots({raw(at, i), raw(at, i), nullptr, 0.0F, squares->col_range(i, 1)});
@@ -118,7 +88,8 @@ void AttentionSublayer::lane_norms(const LayerSite& at, const Heads& heads) cons
     }
 }
 
-void AttentionSublayer::lane_norms_backward(const LayerSite& at, const Heads& grads) const {
+void AttentionSublayer::lane_norms_backward(const LayerSite& at,
+                                            const AttentionHeads& grads) const {
     const Scratch sums = lease_sums(at, 2);
     const TensorView squares = sums->row_range(0, at.rows.tokens);
     const TensorView dots = sums->row_range(at.rows.tokens, at.rows.tokens);
@@ -136,45 +107,10 @@ void AttentionSublayer::lane_norms_backward(const LayerSite& at, const Heads& gr
     }
 }
 
-void AttentionSublayer::rope(const TensorView& x, const LayerSite& at, bool backward,
-                             std::int64_t queries) const {
-    const AttentionSpec& spec = at.attention();
-    if (!spec.rope) return;
-    const RopeSpec& rotation = *spec.rope;
-    Rope op{x, spec.head_dim, at.weights.inv_freq, at.rows.packed.positions, backward};
-    op.rotary_dim = rotary_dim(spec.head_dim, rotation);
-    op.interleaved = rotation.interleaved;
-    if (rotation.rotated < 1.0) op.length = static_cast<float>(rotation.attention_factor);
-    if (rotation.query_beta != 0.0) {
-        op.scaled_columns = queries;
-        op.scale_beta = static_cast<float>(rotation.query_beta);
-        op.scale_period = static_cast<float>(rotation.original_max_position);
-    }
-    if (rotation.type == RopeType::longrope) return rope_by_length(op, at);
-    tools_.backend.rope(op);
-}
-
-void AttentionSublayer::rope_by_length(const Rope& all, const LayerSite& at) const {
-    const std::int64_t short_length = at.attention().rope->original_max_position;
-    const PackedRows& rows = at.rows.packed;
-    const auto is_long = [&](std::int64_t sample) {
-        return at.rows.lengths[static_cast<std::size_t>(sample)] > short_length;
-    };
-    for (std::int64_t first = 0, end = 0; first < rows.samples; first = end) {
-        while (end < rows.samples && is_long(end) == is_long(first)) ++end;
-        const std::int64_t row = rows.host_offsets[first];
-        Rope op = all;
-        op.x = all.x.row_range(row, rows.host_offsets[end] - row);
-        op.positions += row;
-        if (is_long(first)) op.inv_freq += op.rotated() / 2;
-        tools_.backend.rope(op);
-    }
-}
-
 void AttentionSublayer::project_gated(const LayerSite& at, const Branch& branch) const {
     const AttentionSpec& spec = at.attention();
     const AttentionActivations& saved = at.saved.attention;
-    const Heads heads = split_heads(at, saved.qkv);
+    const AttentionHeads heads = split_heads(at, saved.qkv);
     const Scratch both = lease_gated(at);
     branch.project(at.group(LinearGroup::qkv), {both, spec.qk_norm ? raw(at, 1) : heads.k, heads.v},
                    saved.s_qkv);
@@ -198,19 +134,21 @@ void AttentionSublayer::project_qkv(const LayerSite& at, const Branch& branch) c
         }
         branch.project(qkv, y, at.saved.attention.s_qkv);
     }
-    if (spec.qk_norm_behind_rope) rope(at.saved.attention.qk_raw, at, false, spec.q_size());
+    if (spec.qk_norm_behind_rope)
+        rotate_heads(tools_, at.saved.attention.qk_raw, at, false, spec.q_size());
     if (spec.qk_norm) head_norms(at, split_heads(at, at.saved.attention.qkv));
     if (spec.qk_norm_behind_rope) return;
-    rope(queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
+    rotate_heads(tools_, queries_and_keys(at, at.saved.attention.qkv), at, false, spec.q_size());
 }
 
-void AttentionSublayer::head_norms(const LayerSite& at, const Heads& heads) const {
+void AttentionSublayer::head_norms(const LayerSite& at, const AttentionHeads& heads) const {
     if (sums_norms(at)) return lane_norms(at, heads);
     head_norm(at, 0, heads.q);
     head_norm(at, 1, heads.k);
 }
 
-void AttentionSublayer::head_norms_backward(const LayerSite& at, const Heads& grads) const {
+void AttentionSublayer::head_norms_backward(const LayerSite& at,
+                                            const AttentionHeads& grads) const {
     if (sums_norms(at)) return lane_norms_backward(at, grads);
     head_norm_backward(at, 0, grads.q);
     head_norm_backward(at, 1, grads.k);
@@ -227,7 +165,7 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i, const Tensor
     const AttentionSpec& spec = at.attention();
     if (LoraLinear::has_bias_of(at.group(LinearGroup::qkv), i) || spec.fused_qkv) return {};
     if (i == 0 && spec.output_gate) return {};
-    const Heads heads = split_heads(at, at.saved.attention.qkv);
+    const AttentionHeads heads = split_heads(at, at.saved.attention.qkv);
     if (i == 2) return heads.v;
     if (spec.qk_norm && !(spec.rope && spec.qk_norm_behind_rope)) return raw(at, i);
     const TensorView rotated = spec.qk_norm ? raw(at, i) : i == 0 ? heads.q : heads.k;
@@ -235,7 +173,7 @@ TensorView AttentionSublayer::projected(const LayerSite& at, int i, const Tensor
     if (i == 0 && spec.rope->query_beta != 0.0) return {};
     if (spec.rope->rotated < 1.0) return {};
     tools_.backend.copy({spare, rotated});
-    rope(spare, at, true, 0);
+    rotate_heads(tools_, spare, at, true, 0);
     return spare;
 }
 
@@ -286,7 +224,8 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     const std::int64_t outputs = spec.q_outputs() + 2 * spec.kv_size();
     const Scratch d_qkv = tools_.workspace.gradient(
         saved.qkv.rows, outputs, qkv.count() * tools_.view.replica.saved_columns);
-    Heads grads = split_heads(at, d_qkv.view().col_range(outputs - saved.qkv.cols, saved.qkv.cols));
+    AttentionHeads grads =
+        split_heads(at, d_qkv.view().col_range(outputs - saved.qkv.cols, saved.qkv.cols));
     if (spec.output_gate) {
         const Scratch gated = lease_gated(at);
         const TensorView d_seen = gate_backward(at, d_o, gated, d_qkv);
@@ -298,10 +237,10 @@ void AttentionSublayer::backward(const LayerSite& at, const Branch& branch, bool
     }
     if (spec.qk_norm_behind_rope) head_norms_backward(at, grads);
     if (spec.output_gate) {
-        rope(grads.q, at, true, spec.q_size());
-        rope(grads.k, at, true, 0);
+        rotate_heads(tools_, grads.q, at, true, spec.q_size());
+        rotate_heads(tools_, grads.k, at, true, 0);
     } else {
-        rope(queries_and_keys(at, d_qkv), at, true, spec.q_size());
+        rotate_heads(tools_, queries_and_keys(at, d_qkv), at, true, spec.q_size());
     }
     if (spec.qk_norm && !spec.qk_norm_behind_rope) head_norms_backward(at, grads);
     if (spec.output_gate) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "model/layers/attention_parts.h"
 #include "model/layers/branch.h"
 
 namespace loratrain {
@@ -15,16 +16,9 @@ class AttentionSublayer final : public Sublayer {
     void backward(const LayerSite& at, const Branch& branch, bool need_dx) override;
 
   private:
-    struct Heads {
-        TensorView q;
-        TensorView k;
-        TensorView v;
-    };
-    static Heads split_heads(const LayerSite& at, const TensorView& qkv);
     static TensorView queries_and_keys(const LayerSite& at, const TensorView& qkv);
     /// q, or k, before their norms.
     static TensorView raw(const LayerSite& at, int i);
-    Attention attention_op(const LayerSite& at) const;
     /// Fills the input of o.
     void attend(const LayerSite& at) const;
     void project_qkv(const LayerSite& at, const Branch& branch) const;
@@ -41,20 +35,16 @@ class AttentionSublayer final : public Sublayer {
     /// Of q, or k.
     void head_norm(const LayerSite& at, int i, const TensorView& y) const;
     void head_norm_backward(const LayerSite& at, int i, const TensorView& dy) const;
-    void head_norms(const LayerSite& at, const Heads& heads) const;
-    void head_norms_backward(const LayerSite& at, const Heads& grads) const;
+    void head_norms(const LayerSite& at, const AttentionHeads& heads) const;
+    void head_norms_backward(const LayerSite& at, const AttentionHeads& grads) const;
     /// Norms over the heads of all lanes: q and k together take one sum over the lanes.
     bool sums_norms(const LayerSite& at) const;
-    void lane_norms(const LayerSite& at, const Heads& heads) const;
-    void lane_norms_backward(const LayerSite& at, const Heads& grads) const;
+    void lane_norms(const LayerSite& at, const AttentionHeads& heads) const;
+    void lane_norms_backward(const LayerSite& at, const AttentionHeads& grads) const;
     LaneNorm lane_norm(const LayerSite& at, int i, const TensorView& squares,
                        const TensorView& y) const;
     /// [sums T, 2], of q and of k.
     Scratch lease_sums(const LayerSite& at, std::int64_t sums) const;
-    /// Of q and k, or one of them, rotated in place; the first `queries` columns are q's.
-    void rope(const TensorView& x, const LayerSite& at, bool backward, std::int64_t queries) const;
-    /// Longrope: an operator for each run of samples that have the same factors.
-    void rope_by_length(const Rope& all, const LayerSite& at) const;
     /// Branch::OutputOf of q, k, v as projected.
     TensorView projected(const LayerSite& at, int i, const TensorView& spare) const;
     /// From the branch's gradient to that of what attention made, and the gradients of o's LoRA.

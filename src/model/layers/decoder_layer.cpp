@@ -8,12 +8,14 @@
 #include "model/layers/delta_net_sublayer.h"
 #include "model/layers/dense_sublayer.h"
 #include "model/layers/expert_sublayer.h"
+#include "model/layers/latent_sublayer.h"
 
 namespace loratrain {
 
 namespace {
 
-/// Makes the sublayer of a kind; the tables are in the order of Mixer and Mlp.
+/// Makes the sublayer of a kind; the tables are in the order of Mixer, then attention with a
+/// latent, and of Mlp.
 using Make = std::unique_ptr<Sublayer> (*)(const LayerTools& tools);
 
 template <class Kind>
@@ -21,11 +23,17 @@ std::unique_ptr<Sublayer> make_kind(const LayerTools& tools) {
     return std::make_unique<Kind>(tools);
 }
 
-constexpr std::array<Make, 2> mixer_kinds{make_kind<AttentionSublayer>,
-                                          make_kind<DeltaNetSublayer>};
+constexpr std::array<Make, 3> mixer_kinds{make_kind<AttentionSublayer>, make_kind<DeltaNetSublayer>,
+                                          make_kind<LatentSublayer>};
 constexpr std::array<Make, 2> mlp_kinds{make_kind<DenseSublayer>, make_kind<ExpertSublayer>};
-static_assert(mixer_kinds.size() == std::variant_size_v<Mixer>);
+static_assert(mixer_kinds.size() == std::variant_size_v<Mixer> + 1);
 static_assert(mlp_kinds.size() == std::variant_size_v<Mlp>);
+
+std::size_t mixer_kind(const LayerSpec& layer) {
+    const AttentionSpec* attention = layer.if_attention();
+    const bool latent = attention != nullptr && attention->latent;
+    return latent ? mixer_kinds.size() - 1 : layer.mixer.index();
+}
 
 }  // namespace
 
@@ -38,7 +46,7 @@ SublayersOfStage::SublayersOfStage(const StagePlan& stage, const LayerTools& too
     };
     for (std::int64_t l = stage.first_layer; l < stage.first_layer + stage.layer_count; ++l) {
         const LayerSpec& layer = tools.model().layer(l);
-        const std::size_t mixer = layer.mixer.index();
+        const std::size_t mixer = mixer_kind(layer);
         const std::size_t mlp = layer.mlp.index();
         layers_.push_back(
             {choose(mixer, mixer_kinds[mixer], mixers), choose(mlp, mlp_kinds[mlp], mlps)});

@@ -42,9 +42,15 @@ void add_saved(const AttentionSpec& attention, const ReplicaView& view, LayerAct
     AttentionActivations& saved = layer.attention;
     arrays.add(saved.qkv, {q + 2 * kv});
     if (attention.qk_norm) arrays.add(saved.qk_raw, {q + kv});
-    arrays.add(saved.o, {q, r});
+    arrays.add(saved.o, {q, attention.latent ? 0 : r});
     arrays.add(saved.lse, {attention.heads}, DType::f32);
     arrays.add(saved.s_qkv, {group_shape(view.lane_model, LinearGroup::qkv).count * r});
+    if (attention.latent) {
+        const LatentSpec& latent = *attention.latent;
+        arrays.add(saved.latent, {latent.q_rank + latent.kv_rank + latent.rope_dim});
+        arrays.add(saved.s_heads, {2 * r});
+        arrays.add(saved.s_o, {r});
+    }
     if (!attention.output_gate) return;
     arrays.add(saved.gates, {q});
     arrays.add(saved.seen, {q});
@@ -65,6 +71,12 @@ void add_scratch(const AttentionSpec& attention, const ReplicaView& view, KindSc
     const std::int64_t t = view.replica.microbatch_tokens;
     if (attention.qk_norm_whole && view.replica.tensor > 1) {
         sizes.add(scratch.attention.norm_sums, "sums of norms", 2 * t, 2, DType::f32);
+    }
+    if (attention.latent) {
+        const LinearGroupShape rows = group_shape(view.lane_model, LinearGroup::qkv);
+        sizes.add(scratch.attention.heads, "heads of latent rows", t, 3 * attention.q_size());
+        sizes.add(scratch.attention.d_latent, "gradients of latent rows", t,
+                  rows.out + rows.count * view.replica.saved_columns);
     }
     if (!attention.output_gate) return;
     sizes.add(scratch.attention.gated, "queries and gates", t, 2 * attention.q_size());

@@ -41,6 +41,10 @@ struct AttentionActivations {
     // Only with output_gate:
     TensorView gates;  ///< [T, QD]
     TensorView seen;   ///< [T, QD] what attention made; o is that times the gates' sigmoids
+    // Only with a latent, where o is not the input of o_proj:
+    TensorView latent;   ///< [T, outputs of q_a and kv_a]
+    TensorView s_heads;  ///< [T, 2 R] of q_b and kv_b
+    TensorView s_o;      ///< [T, R]
 };
 
 struct DeltaNetActivations {
@@ -172,6 +176,10 @@ struct AttentionScratch {
     /// Sums over rows of q and k, and of their gradients [2 T, 2] fp32; only with qk_norm_whole on
     /// several lanes.
     ScratchMatrix norm_sums;
+    // Only with a latent:
+    ScratchMatrix heads;     ///< outputs of kv_b, or gradients of o, k and v [T, 3 QD]
+    ScratchMatrix d_latent;  ///< gradients of the outputs of q or q_a and of kv_a [T, their sum +
+                             ///< linears R]
 };
 
 struct DeltaNetScratch {

@@ -68,6 +68,14 @@ void fields(Archive& archive, RopeSpec& rope) {
 }
 
 template <class Archive>
+void fields(Archive& archive, LatentSpec& latent) {
+    archive("q_rank", latent.q_rank);
+    archive("kv_rank", latent.kv_rank);
+    archive("rope_dim", latent.rope_dim);
+    archive("value_dim", latent.value_dim);
+}
+
+template <class Archive>
 void fields(Archive& archive, AttentionSpec& attention) {
     archive("heads", attention.heads);
     archive("kv_heads", attention.kv_heads);
@@ -84,6 +92,7 @@ void fields(Archive& archive, AttentionSpec& attention) {
     archive.unless("fused_qkv", attention.fused_qkv, false);
     archive.unless("output_gate", attention.output_gate, false);
     archive.unless("sinks", attention.sinks, false);
+    archive("latent", attention.latent);
 }
 
 template <class Archive>

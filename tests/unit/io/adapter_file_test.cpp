@@ -118,11 +118,11 @@ TEST_F(AdapterFileTest, WritesTheConfigAsPeftDoes) {
 }
 
 TEST_F(AdapterFileTest, ReadsAdaptersOfPeft) {
-    for (const std::string& family :
-         test::golden_families({"glm4_moe", "llama_e4m3", "llama_e4m3_block", "llama_int8",
-                                "llama_nf4", "mistral_window", "phi3_window", "qwen2_moe",
-                                "qwen2_window", "qwen3_5", "qwen3_5_moe", "qwen3_moe_dense",
-                                "qwen3_moe_e4m3_block", "qwen3_next", "qwen3_yarn"})) {
+    for (const std::string& family : test::golden_families(
+             {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "llama_e4m3", "llama_e4m3_block",
+              "llama_int8", "llama_nf4", "mistral_window", "phi3_window", "qwen2_moe",
+              "qwen2_window", "qwen3_5", "qwen3_5_moe", "qwen3_moe_dense", "qwen3_moe_e4m3_block",
+              "qwen3_next", "qwen3_yarn"})) {
         const ModelSpec spec = golden_spec(family);
         AdapterJob adapter;
         adapter.r = 3;

@@ -800,6 +800,86 @@ TEST(HfConfigTest, GoldenGlm4Moe) {
     EXPECT_EQ(further_layers_of(config.dump()), 0);
 }
 
+TEST(HfConfigTest, GoldenDeepseekV3) {
+    const ModelSpec spec = golden_model("deepseek_v3");
+    const AttentionSpec& attention = spec.attention();
+    EXPECT_EQ(attention.latent, (LatentSpec{20, 12, 6, 12}));
+    EXPECT_EQ(attention.head_dim, 16);
+    EXPECT_EQ(attention.nope_dim(), 10);
+    EXPECT_EQ(attention.o_inputs(), 48);
+    EXPECT_EQ(rotary_dim(16, *attention.rope), 6);
+    EXPECT_TRUE(attention.rope->interleaved);
+    const double all = 0.1 * 0.7 * std::log(4.0) + 1.0;
+    EXPECT_DOUBLE_EQ(attention.scale(), all * all / 4.0);
+    EXPECT_DOUBLE_EQ(attention.rope->attention_factor, (0.1 * std::log(4.0) + 1.0) / all);
+    EXPECT_EQ(linear_names(spec),
+              (std::vector<std::string>{"o_proj", "gate_proj", "up_proj", "down_proj", "q_a_proj",
+                                        "kv_a_proj_with_mqa", "q_b_proj", "kv_b_proj"}));
+    EXPECT_EQ(linear_shape(spec, Linear::latent_kv_a).out, 18);
+    EXPECT_EQ(linear_shape(spec, Linear::latent_kv_b).out, 88);
+    EXPECT_EQ(linear_shape(spec, Linear::o).in, 48);
+    EXPECT_TRUE(has_bias(spec, Linear::latent_q_a) && !has_bias(spec, Linear::latent_q_b));
+    EXPECT_EQ(spec.layer(0).experts(), nullptr);
+
+    const json config = json::parse(read_text(golden_path("deepseek_v3") + "/base/config.json"));
+    const auto refusal = [&](const json& changes) { return config_refusal(with(config, changes)); };
+    EXPECT_TRUE(has(refusal({{"v_head_dim", 17}}), "v_head_dim is 17, is more than"));
+    EXPECT_TRUE(has(refusal({{"qk_rope_head_dim", 5}}), "qk_rope_head_dim is 5, is odd"));
+    EXPECT_TRUE(has(refusal({{"num_key_value_heads", 2}}), "must be num_attention_heads, 4"));
+    json without_rank = config;
+    without_rank["q_lora_rank"] = nullptr;  // which a merge patch would take away
+    EXPECT_TRUE(has(config_refusal(without_rank), "attention_bias is true, with"));
+    EXPECT_TRUE(has(refusal({{"partial_rotary_factor", 0.5}}), "must be 1 in this family"));
+    const auto scale = [&](const json& changes) {
+        json changed = config;
+        changed["rope_parameters"].update(changes);
+        return parse(changed).attention().scale();
+    };
+    EXPECT_DOUBLE_EQ(scale({{"mscale_all_dim", 0.0}}), 0.25);
+    EXPECT_DOUBLE_EQ(scale({{"rope_type", "default"}}), 0.25);
+    json usual = config;
+    for (const char* key : {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
+                            "v_head_dim", "first_k_dense_replace", "num_hidden_layers"}) {
+        usual.erase(key);
+    }
+    EXPECT_EQ(parse(usual).attention().latent, (LatentSpec{1536, 512, 64, 128}));
+    EXPECT_EQ(parse(usual).layer(2).experts(), nullptr);
+    EXPECT_NE(parse(usual).layer(3).experts(), nullptr);
+}
+
+TEST(HfConfigTest, GoldenGlm4MoeLite) {
+    const ModelSpec spec = golden_model("glm4_moe_lite");
+    EXPECT_EQ(spec.attention().latent, (LatentSpec{0, 12, 6, 16}));
+    EXPECT_FALSE(spec.attention().rope->interleaved);
+    EXPECT_EQ(spec.attention().scale(), 0.25);
+    EXPECT_EQ(linear_names(spec),
+              (std::vector<std::string>{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj",
+                                        "kv_a_proj_with_mqa", "kv_b_proj"}));
+    EXPECT_NE(spec.layer(1).experts(), nullptr);
+    EXPECT_EQ(spec.layer(2).experts(), nullptr);
+    json config = json::parse(read_text(golden_path("glm4_moe_lite") + "/base/config.json"));
+    const auto refusal = [&](const json& changes) { return config_refusal(with(config, changes)); };
+    EXPECT_TRUE(has(refusal({{"mlp_layer_types", {"dense"}}}), "for each of the 3 layers"));
+    EXPECT_TRUE(has(refusal({{"mlp_layer_types", {"dense", "dense", 1}}}), "dense or sparse"));
+    config.erase("mlp_layer_types");
+    config.erase("rope_interleave");
+    EXPECT_EQ(parse(config).layer(0).experts(), nullptr);
+    EXPECT_NE(parse(config).layer(2).experts(), nullptr);
+    EXPECT_TRUE(parse(config).attention().rope->interleaved);
+    EXPECT_TRUE(has(refusal({{"first_k_dense_replace", 2}}), "does not read in this family"));
+}
+
+TEST(HfConfigTest, RotatedPartOfALatentHeadIsExact) {
+    for (const std::int64_t nope : {17, 41, 96, 128}) {
+        for (const std::int64_t rotated : {2, 6, 30, 64}) {
+            const ModelSpec spec = parse(with(
+                {{"model_type", "deepseek_v3"}},
+                {{"qk_nope_head_dim", nope}, {"qk_rope_head_dim", rotated}, {"v_head_dim", 8}}));
+            EXPECT_EQ(rotary_dim(nope + rotated, *spec.attention().rope), rotated);
+        }
+    }
+}
+
 ExpertSpec gpt_oss_experts(std::int64_t count, std::int64_t per_token, std::int64_t size) {
     ExpertSpec experts{count, per_token, size, true};
     experts.activation = Activation::clamped_swiglu;
@@ -1087,7 +1167,9 @@ TEST(HfConfigTest, SizesOfTheClass) {
                                {"mixtral", 32000, 4096, 14336, 32, 32, 8, 128, -1},
                                {"granitemoe", 32000, 4096, 11008, 32, 32, 32, 128, -1},
                                {"qwen2_moe", 151936, 2048, 5632, 24, 16, 16, 128, -1},
-                               {"gpt_oss", 201088, 2880, 2880, 36, 64, 8, 64, -1}}) {
+                               {"gpt_oss", 201088, 2880, 2880, 36, 64, 8, 64, -1},
+                               {"deepseek_v3", 129280, 7168, 18432, 61, 128, 128, 192, -1},
+                               {"glm4_moe_lite", 154880, 2048, 10240, 47, 20, 20, 256, -1}}) {
         const ModelSpec model = parse({{"model_type", known.family}});
         EXPECT_EQ(model.vocab_size, known.vocabulary) << known.family;
         EXPECT_EQ(model.hidden_size, known.hidden) << known.family;

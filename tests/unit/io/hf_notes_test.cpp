@@ -60,7 +60,9 @@ TEST(HfNotes, DropoutOfTheBase) {
                                "arcee",
                                "qwen3_moe",
                                "mixtral",
-                               "gpt_oss"}) {
+                               "gpt_oss",
+                               "deepseek_v3",
+                               "glm4_moe_lite"}) {
         EXPECT_EQ(base_dropout_note(sized(family).dump()), "") << family;
         const json config = sized(family, {{"attention_dropout", 0.25}});
         EXPECT_TRUE(has(base_dropout_note(config.dump()), "the base has attention_dropout 0.25:"))

@@ -83,26 +83,13 @@ class ImportHfTest : public ::testing::Test {
 };
 
 TEST_F(ImportHfTest, GoldenModelsComeOutAsTheyWere) {
-    for (const std::string& family : test::golden_families({"gemma3",
-                                                            "glm4_moe",
-                                                            "gpt_oss",
-                                                            "gpt_oss_mxfp4",
-                                                            "granitemoe",
-                                                            "llama_e4m3",
-                                                            "llama_e4m3_block",
-                                                            "llama_int8",
-                                                            "llama_nf4",
-                                                            "mistral_window",
-                                                            "mixtral",
-                                                            "phi3_window",
-                                                            "qwen2_5_vl",
-                                                            "qwen2_window",
-                                                            "qwen3_5",
-                                                            "qwen3_5_moe",
-                                                            "qwen3_moe_e4m3_block",
-                                                            "qwen3_next",
-                                                            "qwen3_vl",
-                                                            "qwen3_yarn"})) {
+    for (
+        const std::string& family : test::golden_families(
+            {"deepseek_v3",   "gemma3",         "glm4_moe",    "glm4_moe_lite",        "gpt_oss",
+             "gpt_oss_mxfp4", "granitemoe",     "llama_e4m3",  "llama_e4m3_block",     "llama_int8",
+             "llama_nf4",     "mistral_window", "mixtral",     "phi3_window",          "qwen2_5_vl",
+             "qwen2_window",  "qwen3_5",        "qwen3_5_moe", "qwen3_moe_e4m3_block", "qwen3_next",
+             "qwen3_vl",      "qwen3_yarn"})) {
         const ImportReport report = import_hf(golden_base(family), out(), {.force = true});
         const auto weights = open_base_weights(out());
         const SafetensorsFile original(golden_base(family) + "/model.safetensors");

@@ -26,9 +26,9 @@ namespace loratrain::test {
 
 /// Those that are compared stage by stage; the others are in tests/system alone.
 inline std::vector<std::string> compared_families() {
-    return golden_families({"apertus", "ernie4_5_bias", "glm4", "glm4_moe", "gpt_oss",
-                            "gpt_oss_mxfp4", "granitemoe", "mixtral", "phi3", "phi3_window",
-                            "qwen2_moe", "qwen3_moe", "qwen3_moe_dense"});
+    return golden_families({"apertus", "deepseek_v3", "ernie4_5_bias", "glm4", "glm4_moe",
+                            "glm4_moe_lite", "gpt_oss", "gpt_oss_mxfp4", "granitemoe", "mixtral",
+                            "phi3", "phi3_window", "qwen2_moe", "qwen3_moe", "qwen3_moe_dense"});
 }
 
 /// A golden family on one stage: base imported, all adapters in one job, planned; of golden.json,

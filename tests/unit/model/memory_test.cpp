@@ -160,9 +160,33 @@ TEST(StageMemory, DeltaNets) {
     }
 }
 
+/// Without a latent row of queries where q_rank is 0.
+ModelSpec with_latent(ModelSpec model, std::int64_t q_rank) {
+    AttentionSpec& attention = model.attention();
+    attention.kv_heads = attention.heads;
+    attention.head_dim = 12;
+    attention.rope->rotated = 0.5;
+    attention.latent = LatentSpec{q_rank, 7, 6, 10};
+    return model;
+}
+
+TEST(StageMemory, LatentAttention) {
+    std::vector<AdapterJob> adapters{small_adapter("a", 5), small_adapter("b", 3)};
+    adapters[1].targets.fill(false);
+    adapters[1].targets[static_cast<std::size_t>(Linear::latent_kv_b)] = true;
+    for (const std::int64_t q_rank : {0, 11}) {
+        const ModelSpec model = with_latent(small_model(5), q_rank);
+        for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+            for (const int ranks : {1, 3}) expect_exact({model, adapters, ranks, precision});
+            expect_exact_streamed({model, adapters, 1, precision});
+        }
+    }
+}
+
 TEST(StageMemory, Texts) {
     for (const ModelSpec& model :
-         {small_model(5), with_delta_nets(small_model(5), DeltaLinears::by_kind)}) {
+         {small_model(5), with_delta_nets(small_model(5), DeltaLinears::by_kind),
+          with_latent(small_model(5), 11)}) {
         for (const Precision precision : {Precision::fp32, Precision::bf16}) {
             for (const int ranks : {1, 3}) {
                 SmallCase test_case(model, {small_adapter("a", 5)}, ranks, precision);
