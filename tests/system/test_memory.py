@@ -58,6 +58,11 @@ class Growth(JobTest):
             self.assertLess(samples[3000][rank] - before, 2 * MIB)
 
 
+# MPI's shared memory, pages of the program's code, and the copy of one
+# adapter that the last checkpoint writes: the same for a small and a large plan.
+OUTSIDE_THE_PLAN = 24 * MIB
+
+
 class Prediction(JobTest):
     """A base of 26 million parameters with random weights."""
 
@@ -128,7 +133,7 @@ class Prediction(JobTest):
                   f"resident growth {100 * (growth / planned - 1):+.1f}%", file=sys.stderr)
         for planned, allocated, growth in report:
             self.assertLess(abs(allocated / planned - 1), 0.01)
-            self.assertLess(abs(growth / planned - 1), 0.10)
+            self.assertLess(abs(growth - planned), 0.05 * planned + OUTSIDE_THE_PLAN)
 
     def test_fp32_on_two_ranks(self):
         self.check("F32", "fp32", 2)

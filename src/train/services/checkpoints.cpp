@@ -15,7 +15,9 @@ namespace loratrain {
 
 namespace {
 
-constexpr std::size_t files_at_once = 4;  ///< of adapters, where memory holds all their copies
+/// Files of adapters that a GPU's host writes at the same time, where it holds all their copies.
+/// CPU ranks write one at a time: copies would take memory that the plan has not counted.
+constexpr std::size_t files_at_once = 4;
 
 }  // namespace
 
@@ -195,7 +197,8 @@ void CheckpointService::save(const std::vector<AdapterId>& adapters, const RunSt
     BackgroundCheckpoint files(worker_.parts.job, worker_.parts.plan, worker_.parts.identity,
                                state.round, root, Beside::nothing);
     files_now_ = &files;
-    const std::size_t at_once = copies_would_fit() ? files_at_once : 1;
+    const bool on_gpus = worker_.parts.plan.backend == BackendKind::cuda;
+    const std::size_t at_once = on_gpus && copies_would_fit() ? files_at_once : 1;
     for (const AdapterId a : adapters) {
         if (worker_.ranks.residence(a) == Residence::released) files.keep(a);
         if (!worker_.holds(a)) continue;
