@@ -198,7 +198,8 @@ class PeftExport(JobTest):
     def test_merged_folder(self):
         """transformers computes with it as PEFT with the adapter."""
         for family, name in (("phi3", "a_r4_all"), ("apertus", "b_r8_attn"), ("llama", "f_head"), ("qwen3_next", "a_r4_all"),
-                             ("gpt_oss", "a_r4_all"), ("granitemoe", "a_r4_all")):
+                             ("gpt_oss", "a_r4_all"), ("granitemoe", "a_r4_all"), ("deepseek_v3", "a_r4_all"),
+                             ("glm4_moe_lite", "a_r4_all")):
             golden = GOLDEN / family / "adapters" / name
             self.succeed(run(["import-hf", GOLDEN / family / "base", self.dir / f"{family}.h5"]))
             merged = self.dir / f"merged-{family}"
