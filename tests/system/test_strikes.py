@@ -192,8 +192,11 @@ class StruckAtTheStart(Struck):
         seconds = time.monotonic() - begin
         self.assertNotEqual(code, 0, text)
         errors = re.findall("error: .*", text)
-        self.assertEqual(len(errors), 1, text)
-        self.assertRegex(errors[0], "rank [01] on host .*(has come no further in|no heartbeat for)")
+        told = [error for error in errors if re.search("rank [01] on host .*(has come no further in|no heartbeat for)", error)]
+        self.assertEqual(len(told), 1, text)
+        # mpirun lets the stopped rank go on before it ends it: on a busy machine that rank sees that the other is gone.
+        for error in set(errors) - set(told):
+            self.assertRegex(error, "rank [01] on host .*ended without a word")
         self.strikes.append(f"SIGSTOP to rank {victim} after {delay:.2f} s: exit {code} in {seconds:.1f} s")
 
     def test_stopped(self):
